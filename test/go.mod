@@ -10,6 +10,7 @@ require (
 	github.com/google/pprof v0.0.0-20261105003125-4bf881d7fb0b
 	github.com/kube-vitals/kube-vitals v0.0.0-00010101000000-000000000000
 	github.com/kube-vitals/kube-vitals/test/conformance v0.0.0-00010101000000-000000000000
+	github.com/prometheus/procfs v0.21.1
 	go.uber.org/goleak v1.3.0
 	go.yaml.in/yaml/v3 v3.0.5
 	golang.org/x/sys v0.49.0

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
+	"github.com/kube-vitals/kube-vitals/internal/testfile"
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 )
@@ -25,7 +26,7 @@ import (
 // same pods, in groups of the sizes that requests expect.
 func TestKubeletsServePods(t *testing.T) {
 	for _, small := range []bool{false, true} {
-		s := newShape(3, podsPerNode)
+		s := shape{3, podsPerNode}
 		var texts []string
 		for _, k := range newKubelets(s, false) {
 			w := httptest.NewRecorder()
@@ -64,8 +65,8 @@ func TestKubeletsServePods(t *testing.T) {
 		if want := len(p.namespaces) + p.nodes + p.pods(); len(keys) != want {
 			t.Errorf("got %d keys, want %d", len(keys), want)
 		}
-		if apps[shopNamespace+"/"+webApp] != s.web || apps[hugeNamespace+"/"+rareApp] != s.rare {
-			t.Errorf("got pods of apps %v, want %d and %d in the requested groups", apps, s.web, s.rare)
+		if apps[shopNamespace+"/"+webApp] != s.web() || apps[hugeNamespace+"/"+rareApp] != s.rare() {
+			t.Errorf("got pods of apps %v, want %d and %d in the requested groups", apps, s.web(), s.rare())
 		}
 	}
 }
@@ -113,10 +114,7 @@ func TestFlags(t *testing.T) {
 	if err != nil || fmt.Sprint(cfg.sizes, cfg.serverArgs) != "[{100 30} {20000 5}] [--v=2]" {
 		t.Errorf("got %v, %v and error %v", cfg.sizes, cfg.serverArgs, err)
 	}
-	text, err := os.ReadFile("../../charts/kube-vitals/values.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfile.Read(t, "../../charts/kube-vitals/values.yaml")
 	var values struct {
 		Resources struct {
 			Limits struct{ Memory resource.Quantity }
@@ -200,10 +198,7 @@ func TestRows(t *testing.T) {
 // README are those of the last rows of scaling.csv: run make plot, and edit comparison.svg.
 func TestScalingPage(t *testing.T) {
 	const docs = "../../docs/"
-	want, err := os.ReadFile(docs + "scaling.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := testfile.Read(t, docs+"scaling.md")
 	page := filepath.Join(t.TempDir(), "page.md")
 	if err := os.WriteFile(page, want, 0o644); err != nil {
 		t.Fatal(err)
@@ -214,10 +209,7 @@ func TestScalingPage(t *testing.T) {
 	if got, err := os.ReadFile(page); err != nil || string(got) != string(want) {
 		t.Errorf("the table is not that of scaling.csv (error %v):\n%s", err, got)
 	}
-	image, err := os.ReadFile(docs + "images/comparison.svg")
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := testfile.Read(t, docs+"images/comparison.svg")
 	rows := 0
 	for line := range strings.Lines(string(want)) {
 		if cells := strings.Split(line, " | "); strings.HasPrefix(line, "| 1,000 |") {

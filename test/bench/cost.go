@@ -33,13 +33,10 @@ func measureCost(ctx context.Context, b *bench) error {
 
 // measureServers measures one or two servers, one after the other, and prints them side by side.
 func (b *bench) measureServers(ctx context.Context, requests []request, lists int) (costs []*cost, err error) {
+	args := b.serverArgs // of the first server
 	for _, executable := range []string{b.server, b.beside} {
 		if executable == "" {
 			continue
-		}
-		args := b.serverArgs
-		if len(costs) > 0 {
-			args = nil
 		}
 		c := &cost{bench: b, row: newRow(filepath.Base(executable), b)}
 		var start map[string]float64
@@ -47,14 +44,14 @@ func (b *bench) measureServers(ctx context.Context, requests []request, lists in
 			return nil, err
 		}
 		maps.Copy(c.values, start)
-		err = c.measure(ctx, requests, lists)
+		err = errors.Join(c.measure(ctx, requests, lists), c.server.Process.Running())
 		stopServer(c.server)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", executable, err)
 		}
-		costs = append(costs, c)
+		costs, args = append(costs, c), nil
 	}
-	printCosts(os.Stdout, costs)
+	printCosts(os.Stdout, costs, requests)
 	return costs, nil
 }
 
@@ -62,116 +59,83 @@ func (b *bench) measureServers(ctx context.Context, requests []request, lists in
 type cost struct {
 	*bench
 	row
-	server   *cluster.Standalone
-	lists    int
-	requests []requestCost
+	server *cluster.Standalone
+	lists  int
+	items  []int // in the response to each request
 }
 
-// requestCost is what one request costs, in milliseconds.
-type requestCost struct {
-	request
-	cpu, latency float64
-	items        int
-}
+// columnsOf returns the columns of the CPU and the latency of a request, in milliseconds. They are titles, too.
+func columnsOf(r request) (cpu, latency string) { return r.name + ": CPU", r.name + ": latency" }
 
 func (c *cost) measure(ctx context.Context, requests []request, lists int) error {
 	program.Logf("waiting for a steady state")
 	if err := program.Sleep(ctx, 2*c.resolution); err != nil {
 		return err
 	}
-	for _, step := range []func() error{
-		func() error { return c.measureScraping(ctx) },
-		func() error { return c.measureState(ctx) },
-		func() error { return c.measureRequests(ctx, requests) },
-		func() error { return c.measureLists(ctx, lists) },
-	} {
-		if err := step(); err != nil {
-			return errors.Join(err, c.server.Process.Running())
-		}
-	}
-	return nil
-}
-
-// measureScraping measures CPU and memory without requests.
-func (c *cost) measureScraping(ctx context.Context) error {
-	program.Logf("measuring %d intervals without requests", c.rounds)
-	pid := c.server.Process.PID()
-	var cores, rss, received []float64
-	for range c.rounds {
-		before, err := process.ReadBytes(pid)
-		if err != nil {
-			return err
-		}
-		cpu, elapsed, err := cpuTime(c.server.Process, func() error { return program.Sleep(ctx, c.resolution) })
-		if err != nil {
-			return err
-		}
-		after, err := process.ReadBytes(pid)
-		if err != nil {
-			return err
-		}
-		resident, err := mebibytes(process.Resident(pid))
-		if err != nil {
-			return err
-		}
-		cores, rss = append(cores, cpu.Seconds()/elapsed.Seconds()), append(rss, resident)
-		received = append(received, float64(after-before)/1e6/elapsed.Seconds())
-	}
-	c.values[cpuCores], c.values["rss_mib"] = median(cores), median(rss)
-	c.values["received_mb_per_second"] = median(received)
-	return nil
-}
-
-// measureState measures what the server has open.
-func (c *cost) measureState(ctx context.Context) error {
-	descriptors, err := process.Descriptors(c.server.Process.PID())
-	if err != nil {
+	if err := c.measureScraping(ctx); err != nil {
 		return err
 	}
+	for _, r := range requests {
+		program.Logf("measuring %s", r.name)
+		if err := c.measureRequest(ctx, r); err != nil {
+			return fmt.Errorf("%s: %w", r.name, err)
+		}
+	}
+	return c.measureLists(ctx, lists)
+}
+
+// measureScraping measures CPU, memory and what the server has open, without requests.
+func (c *cost) measureScraping(ctx context.Context) error {
+	program.Logf("measuring %d intervals without requests", c.rounds)
+	var cores, resident, received []float64
+	for range c.rounds {
+		u, elapsed, err := usageDuring(c.server.Process, func() error { return program.Sleep(ctx, c.resolution) })
+		if err != nil {
+			return err
+		}
+		cores = append(cores, u.CPU.Seconds()/elapsed.Seconds())
+		resident = append(resident, mebibytes(u.Resident))
+		received = append(received, float64(u.Received)/1e6/elapsed.Seconds())
+		c.values["file_descriptors"] = float64(u.Descriptors)
+	}
+	c.values[cpuCores], c.values["rss_mib"] = median(cores), median(resident)
+	c.values["received_mb_per_second"] = median(received)
+	c.values[perScrape] = 1e3 * c.values[cpuCores] * c.resolution.Seconds() / float64(c.nodes)
 	telemetry, err := c.server.Telemetry(ctx)
-	c.values["file_descriptors"], c.values["goroutines"] = float64(descriptors), telemetry["go_goroutines"]
+	c.values["goroutines"] = telemetry["go_goroutines"]
 	return err
 }
 
-// cpuTime returns the CPU time of a process while f runs, and how long f runs.
-func cpuTime(p *process.Process, f func() error) (cpu, elapsed time.Duration, err error) {
-	before, err := process.CPUTime(p.PID())
+// usageDuring returns what a process uses at the end of f, with the CPU time and the bytes received while f
+// runs, and how long f runs.
+func usageDuring(p *process.Process, f func() error) (u process.Usage, elapsed time.Duration, err error) {
+	before, err := p.Usage()
 	if err != nil {
-		return 0, 0, err
+		return u, 0, err
 	}
 	start := time.Now()
 	if err := f(); err != nil {
-		return 0, 0, err
+		return u, 0, err
 	}
 	elapsed = time.Since(start)
-	after, err := process.CPUTime(p.PID())
-	return after - before, elapsed, err
+	u, err = p.Usage()
+	u.CPU, u.Received = u.CPU-before.CPU, u.Received-before.Received
+	return u, elapsed, err
 }
 
-func mebibytes(bytes uint64, err error) (float64, error) { return float64(bytes) / (1 << 20), err }
-
-func (c *cost) measureRequests(ctx context.Context, requests []request) error {
-	for _, r := range requests {
-		program.Logf("measuring %s", r.name)
-		one, err := c.measureRequest(ctx, r)
-		if err != nil {
-			return fmt.Errorf("%s: %w", r.name, err)
-		}
-		c.requests = append(c.requests, one)
-	}
-	return nil
-}
+func mebibytes(bytes uint64) float64 { return float64(bytes) / (1 << 20) }
 
 // measureRequest measures CPU beyond that of scraping, and latency.
-func (c *cost) measureRequest(ctx context.Context, r request) (one requestCost, err error) {
-	one.request = r
-	if one.items, _, err = r.count(ctx, c.server); err != nil {
-		return one, err
+func (c *cost) measureRequest(ctx context.Context, r request) error {
+	items, _, err := r.count(ctx, c.server)
+	if err != nil {
+		return err
 	}
+	c.items = append(c.items, items)
 	var cpus, latencies []float64
 	for range c.rounds {
 		n := 0
-		send := func() (err error) {
+		u, elapsed, err := usageDuring(c.server.Process, func() error {
 			for start := time.Now(); n < minRoundRequests || time.Since(start) < minRoundTime; n++ {
 				sent := time.Now()
 				if err := r.discard(ctx, c.server); err != nil {
@@ -180,19 +144,19 @@ func (c *cost) measureRequest(ctx context.Context, r request) (one requestCost, 
 				latencies = append(latencies, 1e3*time.Since(sent).Seconds())
 			}
 			return nil
-		}
-		cpu, elapsed, err := cpuTime(c.server.Process, send)
+		})
 		if err != nil {
-			return one, err
+			return err
 		}
-		cpus = append(cpus, max(0, cpu.Seconds()-c.values[cpuCores]*elapsed.Seconds())*1e3/float64(n))
+		cpus = append(cpus, max(0, u.CPU.Seconds()-c.values[cpuCores]*elapsed.Seconds())*1e3/float64(n))
 	}
-	one.cpu, one.latency = median(cpus), median(latencies)
-	return one, nil
+	cpu, latency := columnsOf(r)
+	c.values[cpu], c.values[latency] = median(cpus), median(latencies)
+	return nil
 }
 
 // measureLists measures memory after many lists of all pods, half of them in JSON, and its peak.
-func (c *cost) measureLists(ctx context.Context, lists int) (err error) {
+func (c *cost) measureLists(ctx context.Context, lists int) error {
 	program.Logf("listing all pods %d times", lists)
 	for end := time.Now().Add(maxListsTime); c.lists < lists && time.Now().Before(end); c.lists++ {
 		r := request{path: allPods, accept: []string{cluster.TypeJSON, cluster.TypeProtobuf}[c.lists%2]}
@@ -200,39 +164,16 @@ func (c *cost) measureLists(ctx context.Context, lists int) (err error) {
 			return err
 		}
 	}
-	pid := c.server.Process.PID()
-	if c.values["rss_after_lists_mib"], err = mebibytes(process.Resident(pid)); err != nil {
-		return err
-	}
-	c.values["peak_mib"], err = mebibytes(process.PeakResident(pid))
+	u, err := c.server.Process.Usage()
+	c.values["rss_after_lists_mib"], c.values["peak_mib"] = mebibytes(u.Resident), mebibytes(u.Peak)
 	return err
 }
 
-// measured is one row of the table.
-type measured struct {
-	name   string
-	value  float64
-	format string
-}
-
-// rows returns the same rows for all servers of a run.
-func (c *cost) rows() []measured {
-	const ms = "%.3f ms"
-	perScrape := 1e3 * c.values[cpuCores] * c.resolution.Seconds() / float64(c.nodes)
-	list := []measured{{"CPU per scrape of a node", perScrape, ms}}
-	for _, q := range quantities {
-		if v, ok := c.values[q.column]; ok {
-			list = append(list, measured{q.title, v, q.format})
-		}
-	}
-	for _, r := range c.requests {
-		list = append(list, measured{r.name + ": CPU", r.cpu, ms}, measured{r.name + ": latency", r.latency, ms})
-	}
-	return list
-}
+// perScrape is a value that is printed and not written.
+const perScrape = "scrape_cpu_ms"
 
 // printCosts prints a column for each server, and the ratio of two.
-func printCosts(w io.Writer, costs []*cost) {
+func printCosts(w io.Writer, costs []*cost, requests []request) {
 	first := costs[0]
 	columns := []string{"Measure"}
 	for _, c := range costs {
@@ -243,21 +184,30 @@ func printCosts(w io.Writer, costs []*cost) {
 	}
 	t := newTable(fmt.Sprintf("%d nodes, %d pods, %d containers, resolution %s, medians of %d rounds, %d LISTs",
 		first.nodes, first.pods(), first.pods()*containersPerPod, first.resolution, first.rounds, first.lists), columns...)
-	for i, m := range first.rows() {
-		row := []string{m.name}
+	printed := append([]quantity{{perScrape, "CPU per scrape of a node", "%.3f ms", false}}, quantities...)
+	for _, r := range requests {
+		cpu, latency := columnsOf(r)
+		printed = append(printed, quantity{cpu, cpu, "%.3f ms", false}, quantity{latency, latency, "%.3f ms", false})
+	}
+	for _, q := range printed {
+		v, isMeasured := first.values[q.column]
+		if !isMeasured {
+			continue
+		}
+		row := []string{q.title}
 		for _, c := range costs {
-			row = append(row, fmt.Sprintf(m.format, c.rows()[i].value))
+			row = append(row, fmt.Sprintf(q.format, c.values[q.column]))
 		}
 		if len(costs) == 2 {
-			row = append(row, fmt.Sprintf("%.2f ×", costs[1].rows()[i].value/m.value))
+			row = append(row, fmt.Sprintf("%.2f ×", costs[1].values[q.column]/v))
 		}
 		t.row(row...)
 	}
 	t.print(w)
 	for _, c := range costs {
-		for _, r := range c.requests { // a server that leaves out items has less to do
-			if r.items != r.want {
-				fmt.Fprintf(w, "\n%s is incomplete: %s returns %d items, want %d.\n", c.row.server, r.name, r.items, r.want)
+		for i, r := range requests { // a server that leaves out items has less to do
+			if c.items[i] != r.want {
+				fmt.Fprintf(w, "\n%s is incomplete: %s returns %d items, want %d.\n", c.row.server, r.name, c.items[i], r.want)
 			}
 		}
 	}

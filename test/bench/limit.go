@@ -59,6 +59,8 @@ const (
 	failed     = "failed"
 	served     = "autoscaler, served" // lists of an autoscaler meanwhile
 	missed     = "autoscaler, missed"
+
+	interrupted = "" // by what else happens: the clients try again, and it has no column
 )
 
 var ends = []string{complete, incomplete, rejected, tooLarge, failed, served, missed}
@@ -155,36 +157,41 @@ func (l *limited) apply(outer context.Context, b burst, o *outcome) error {
 		r := b.requests[i%len(b.requests)]
 		clients.Go(func() { o.send(ctx, l, r, b) })
 	}
-	done := make(chan struct{})
+	busy, done := context.WithCancel(outer)
 	var autoscaler sync.WaitGroup
-	autoscaler.Go(func() { o.autoscale(outer, l, done) })
+	autoscaler.Go(func() { every(busy, time.Second, func() { o.autoscale(outer, l) }) })
 	var err error
 	if b.during != nil {
 		err = b.during(outer)
 	}
 	clients.Wait()
-	close(done)
+	done()
 	autoscaler.Wait()
 	return errors.Join(err, l.server.Load().Process.Running())
 }
 
-// autoscale sends the list of an autoscaler every second.
-func (o *outcome) autoscale(ctx context.Context, l *limited, done <-chan struct{}) {
-	tick := time.NewTicker(time.Second)
+// every calls f once a period until the context ends. If f takes longer, calls are left out.
+func every(ctx context.Context, period time.Duration, f func()) {
+	tick := time.NewTicker(period)
 	defer tick.Stop()
 	for {
 		select {
-		case <-done:
+		case <-ctx.Done():
 			return
 		case <-tick.C:
+			f()
 		}
-		limited, cancel := context.WithTimeout(ctx, autoscalerTimeout)
-		if n, _, err := l.hpaRequest().count(limited, l.server.Load()); err != nil || n == 0 {
-			o.add(missed)
-		} else {
-			o.add(served)
-		}
-		cancel()
+	}
+}
+
+// autoscale sends the list of an autoscaler.
+func (o *outcome) autoscale(ctx context.Context, l *limited) {
+	ctx, cancel := context.WithTimeout(ctx, autoscalerTimeout)
+	defer cancel()
+	if n, _, err := l.hpaRequest().count(ctx, l.server.Load()); err != nil || n == 0 {
+		o.add(missed)
+	} else {
+		o.add(served)
 	}
 }
 
@@ -192,63 +199,56 @@ func (o *outcome) autoscale(ctx context.Context, l *limited, done <-chan struct{
 // else happens to the server.
 func (o *outcome) send(ctx context.Context, l *limited, r request, b burst) {
 	for {
-		err := o.try(ctx, l.server.Load(), r, b.slow)
-		var status *cluster.StatusError
-		isRejected := errors.As(err, &status) && status.Code == http.StatusTooManyRequests
-		if isRejected {
-			o.add(rejected)
+		end, err := b.try(ctx, r, l.server.Load())
+		if end == failed && (b.during != nil || ctx.Err() != nil) {
+			end = interrupted
 		}
-		switch {
-		case err == nil:
-			return
-		case status != nil && status.Code == http.StatusNotAcceptable:
-			o.add(tooLarge)
+		if n := o.add(end); end == failed && n == 1 {
+			program.Logf("the first failure: %v", err)
+		}
+		if end != rejected && end != interrupted {
 			return
 		}
-		if ctx.Err() != nil || (isRejected || b.during != nil) && program.Sleep(ctx, time.Second) != nil {
+		if program.Sleep(ctx, time.Second) != nil {
 			o.add(incomplete)
-			return
-		}
-		if !isRejected && b.during == nil {
-			if o.add(failed) == 1 {
-				program.Logf("the first failure: %v", err)
-			}
 			return
 		}
 	}
 }
 
-func (o *outcome) try(ctx context.Context, s *cluster.Standalone, r request, slow bool) error {
-	if !slow {
-		err := r.discard(ctx, s)
-		if err == nil {
-			o.add(complete)
-		}
-		return err
+// try sends a request, and returns how it ended, and with which error. Slow readers read 4 KiB a second.
+func (b burst) try(ctx context.Context, r request, s *cluster.Standalone) (end string, err error) {
+	chunk, pause := int64(1<<30), time.Duration(0)
+	if b.slow {
+		limited, cancel := context.WithTimeout(ctx, slowFor)
+		defer cancel()
+		ctx, s = limited, &cluster.Standalone{URL: s.URL, Direct: s.Slow}
+		chunk, pause = 4<<10, time.Second
 	}
-	ctx, cancel := context.WithTimeout(ctx, slowFor)
-	defer cancel()
-	s = &cluster.Standalone{URL: s.URL, Direct: s.Slow}
 	response, err := r.send(ctx, s)
-	if err != nil {
-		if ctx.Err() != nil {
-			return &cluster.StatusError{Code: http.StatusTooManyRequests} // it waited all the time
-		}
-		return err
+	var status *cluster.StatusError
+	switch {
+	case err == nil:
+	case errors.As(err, &status) && status.Code == http.StatusNotAcceptable:
+		return tooLarge, err
+	case status != nil && status.Code == http.StatusTooManyRequests, b.slow && ctx.Err() != nil: // it waited all the time
+		return rejected, err
+	default:
+		return failed, err
 	}
 	defer response.Body.Close()
-	for {
-		switch _, err := io.CopyN(io.Discard, response.Body, 4<<10); {
-		case errors.Is(err, io.EOF):
-			o.add(complete)
-			return nil
-		case ctx.Err() != nil:
-			o.add(incomplete)
-			return nil
-		case err != nil:
-			return err
+	for err == nil {
+		if _, err = io.CopyN(io.Discard, response.Body, chunk); err == nil {
+			err = program.Sleep(ctx, pause)
 		}
-		_ = program.Sleep(ctx, time.Second)
+	}
+	switch {
+	case errors.Is(err, io.EOF):
+		return complete, err
+	case b.slow && ctx.Err() != nil:
+		return incomplete, err
+	default:
+		return failed, err
 	}
 }
 
@@ -282,27 +282,20 @@ func (l *limited) restart(ctx context.Context) error {
 // phase runs f and adds a row with the highest memory during it.
 func (l *limited) phase(name string, f func(*outcome) error) error {
 	program.Logf("%s", name)
-	done := make(chan struct{})
+	busy, done := context.WithCancel(context.Background())
 	var peak uint64
 	var sampler sync.WaitGroup
 	sampler.Go(func() {
-		tick := time.NewTicker(20 * time.Millisecond)
-		defer tick.Stop()
-		for {
+		every(busy, 20*time.Millisecond, func() {
 			usage, _ := l.cgroup.number(l.cgroup.files.usage, "")
 			peak = max(peak, usage)
-			select {
-			case <-tick.C:
-			case <-done:
-				return
-			}
-		}
+		})
 	})
 	begin := time.Now()
 	o := &outcome{counts: map[string]int{}}
 	err := f(o)
 	elapsed := time.Since(begin)
-	close(done)
+	done()
 	sampler.Wait()
 	row := []string{name}
 	for _, end := range ends {

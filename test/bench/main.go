@@ -36,20 +36,20 @@ import (
 )
 
 // measurements are the values of -only.
-var measurements = map[string]func(context.Context, config, size) error{
+var measurements = map[string]func(context.Context, config, shape) error{
 	"":         inCluster(measureCost),
 	"start":    inCluster(measureStart),
 	"limit":    inCluster(measureLimit),
 	"scale":    inCluster(measureScale),
 	"profile":  inCluster(measureProfile),
 	"reaction": measureReaction,
-	"rules":    func(context.Context, config, size) error { simulateRules(); return nil },
+	"rules":    func(context.Context, config, shape) error { simulateRules(); return nil },
 }
 
 // inCluster returns a function that starts a cluster, measures something in it, and stops it.
-func inCluster(measure func(context.Context, *bench) error) func(context.Context, config, size) error {
-	return func(ctx context.Context, cfg config, s size) error {
-		b, err := newBench(ctx, cfg, newShape(s.nodes, s.pods))
+func inCluster(measure func(context.Context, *bench) error) func(context.Context, config, shape) error {
+	return func(ctx context.Context, cfg config, s shape) error {
+		b, err := newBench(ctx, cfg, s)
 		if err != nil {
 			return err
 		}
@@ -82,26 +82,23 @@ type config struct {
 	beside     string
 	serverArgs []string
 	only       string
-	sizes      []size
+	sizes      []shape
 	rounds     int
 	resolution time.Duration
 	csv, plot  string // files
 }
 
-// size is how many nodes a cluster has, and how many pods each of them has.
-type size struct{ nodes, pods int }
-
 // parseSizes parses sizes such as 100 or 20000x5.
-func parseSizes(text string) (sizes []size, err error) {
+func parseSizes(text string) (sizes []shape, err error) {
 	for field := range strings.SplitSeq(text, ",") {
-		s := size{pods: podsPerNode}
+		s := shape{perNode: podsPerNode}
 		nodes, pods, hasPods := strings.Cut(strings.TrimSpace(field), "x")
 		var errs [2]error
 		s.nodes, errs[0] = strconv.Atoi(nodes)
 		if hasPods {
-			s.pods, errs[1] = strconv.Atoi(pods)
+			s.perNode, errs[1] = strconv.Atoi(pods)
 		}
-		if errors.Join(errs[:]...) != nil || s.nodes < 1 || s.nodes > 20000 || s.pods < 5 || s.pods > 250 {
+		if errors.Join(errs[:]...) != nil || s.nodes < 1 || s.nodes > 20000 || s.perNode < 5 || s.perNode > 250 {
 			err = errors.Join(err, fmt.Errorf(
 				"-nodes: %q is not a number from 1 to 20000, or followed by x and a number of pods from 5 to 250", field))
 		}

@@ -13,7 +13,6 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
-	"github.com/kube-vitals/kube-vitals/test/internal/process"
 	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
 
@@ -29,10 +28,9 @@ func measureProfile(ctx context.Context, b *bench) error {
 	if err := program.Sleep(ctx, 2*b.resolution); err != nil {
 		return err
 	}
-	rss, rssErr := mebibytes(process.Resident(s.Process.PID()))
-	anon, anonErr := mebibytes(process.Anonymous(s.Process.PID()))
+	u, usageErr := s.Process.Usage()
 	telemetry, err := s.Telemetry(ctx)
-	if err := errors.Join(rssErr, anonErr, err); err != nil {
+	if err := errors.Join(usageErr, err); err != nil {
 		return err
 	}
 	seconds := min(3*b.resolution.Seconds(), 45) // the server ends requests after 60 s
@@ -51,8 +49,8 @@ func measureProfile(ctx context.Context, b *bench) error {
 		name string
 		mib  float64
 	}{
-		{"resident pages of the program's file", rss - anon},
-		{"anonymous", anon},
+		{"resident pages of the program's file", mebibytes(u.Resident - u.Anonymous)},
+		{"anonymous", mebibytes(u.Anonymous)},
 		{"… live heap", live},
 		{"… garbage, and rounding of sizes", mib("heap_inuse") - live},
 		{"… free, not returned yet", mib("heap_idle") - mib("heap_released")},

@@ -73,7 +73,7 @@ type reactionResult struct {
 }
 
 // measureReaction measures all modes, three at the same time, and prints a table.
-func measureReaction(ctx context.Context, cfg config, s size) error {
+func measureReaction(ctx context.Context, cfg config, s shape) error {
 	results, errs := make([]*reactionResult, len(modes)), make([]error, len(modes))
 	slots := make(chan struct{}, 3)
 	var group sync.WaitGroup
@@ -101,14 +101,13 @@ func measureReaction(ctx context.Context, cfg config, s size) error {
 	return errors.Join(errs...)
 }
 
-func measureMode(ctx context.Context, cfg config, m mode, s size) (result *reactionResult, err error) {
+func measureMode(ctx context.Context, cfg config, m mode, s shape) (result *reactionResult, err error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
 	program.Logf("%s: starting a cluster", m.name)
-	shape := newShape(s.nodes, s.pods)
-	r := &reaction{mode: m, autoscalers: newAutoscalers(shape), decisions: map[string]decisions{}}
-	if r.bench, err = newBench(ctx, cfg, shape, r.autoscalers...); err != nil {
+	r := &reaction{mode: m, autoscalers: newAutoscalers(s), decisions: map[string]decisions{}}
+	if r.bench, err = newBench(ctx, cfg, s, r.autoscalers...); err != nil {
 		return nil, err
 	}
 	defer r.close()
@@ -284,26 +283,12 @@ func (r *reaction) measure(ctx context.Context) (*reactionResult, error) {
 	defer r.mu.Unlock()
 	offset := begin.Sub(r.start)
 	for i, a := range r.autoscalers {
-		result.add(a.kind, played[podsPerAutoscaler*i], r.decisions[a.name].since(offset), reactionDuration)
+		a.kind.add(result, played[podsPerAutoscaler*i], r.decisions[a.name].since(offset), reactionDuration)
 	}
 	for _, per := range []*float64{&result.spikes, &result.noise} {
 		*per /= perKind * reactionDuration.Hours()
 	}
 	return result, nil
-}
-
-// add adds what one autoscaler has decided for the load of its first pod. Changes are only counted.
-func (r *reactionResult) add(kind string, l load, d decisions, duration time.Duration) {
-	switch kind {
-	case stepKind:
-		r.addSteps(l, d, duration)
-	case rampKind:
-		r.addRamp(l, d, duration)
-	case spikeKind:
-		r.spikes += float64(d.changes(duration))
-	case noiseKind:
-		r.noise += float64(d.changes(duration))
-	}
 }
 
 // countRequests returns the number of requests for metrics to all kubelets.

@@ -53,23 +53,26 @@ type change struct {
 	cores float64
 }
 
-// kind is a kind of load. generate returns the loads of the pods of one Deployment.
+// kind is a kind of load. Its name is that of its Deployments, with a number. generate returns the loads of
+// the pods of one Deployment, and add adds what its autoscaler has decided for the load of its first pod.
 type kind struct {
 	name     string
 	generate func(random *rand.Rand, duration time.Duration) []load
+	add      func(*reactionResult, load, decisions, time.Duration)
 }
 
-// The kinds. Their names are those of the Deployments, with a number.
-const (
-	stepKind  = "step"
-	rampKind  = "ramp"
-	spikeKind = "spike"
-	noiseKind = "noise"
+// Spikes and noise need no changes, so these are only counted.
+var (
+	stepKind  = kind{"step", steps, (*reactionResult).addSteps}
+	rampKind  = kind{"ramp", ramp, (*reactionResult).addRamp}
+	spikeKind = kind{"spike", spikes, func(r *reactionResult, _ load, d decisions, end time.Duration) {
+		r.spikes += float64(d.changes(end))
+	}}
+	noiseKind = kind{
+		"noise", noiseOf(noiseVariation, noisePeriod),
+		func(r *reactionResult, _ load, d decisions, end time.Duration) { r.noise += float64(d.changes(end)) },
+	}
 )
-
-func kinds() []kind {
-	return []kind{{stepKind, steps}, {rampKind, ramp}, {spikeKind, spikes}, {noiseKind, noise}}
-}
 
 // same returns the same load for all pods.
 func same(l load) []load { return slices.Repeat([]load{l}, podsPerAutoscaler) }
@@ -110,24 +113,24 @@ func spikes(random *rand.Rand, duration time.Duration) []load {
 	return same(l)
 }
 
-func noise(random *rand.Rand, duration time.Duration) []load {
-	return noiseOf(noiseVariation, noisePeriod)(random, duration)
-}
-
 // noiseOf returns loads that differ between the pods, and change once a period.
 func noiseOf(variation float64, period time.Duration) func(*rand.Rand, time.Duration) []load {
 	return func(random *rand.Rand, duration time.Duration) []load {
-		sigma := math.Sqrt(math.Log(1 + variation*variation))
 		loads := make([]load, podsPerAutoscaler)
 		for i := range loads {
 			offset := between(random, 0, period)
 			loads[i] = load{{0, noiseMean}}
 			for t := offset; t < duration; t += period {
-				loads[i] = append(loads[i], change{t, noiseMean * math.Exp(sigma*random.NormFloat64()-sigma*sigma/2)})
+				loads[i] = append(loads[i], change{t, logNormal(random, noiseMean, variation)})
 			}
 		}
 		return loads
 	}
+}
+
+func logNormal(random *rand.Rand, mean, variation float64) float64 {
+	sigma := math.Sqrt(math.Log(1 + variation*variation))
+	return mean * math.Exp(sigma*random.NormFloat64()-sigma*sigma/2)
 }
 
 // play calls set for each change of each load when it is due, until the duration has passed. It
@@ -164,7 +167,7 @@ func play(
 
 // autoscaler is one Deployment with its autoscaler and the load of its pods.
 type autoscaler struct {
-	kind  string
+	kind  kind
 	name  string
 	phase time.Duration // when it is created, and so when it reads
 	pods  []objects.Pod
@@ -180,11 +183,11 @@ func newAutoscalers(s shape) []autoscaler {
 	groups := max(1, active/podsPerAutoscaler)
 	var list []autoscaler
 	index := s.pods()
-	for _, k := range kinds() {
+	for _, k := range []kind{stepKind, rampKind, spikeKind, noiseKind} {
 		for i := range perKind {
 			group := i % groups
 			a := autoscaler{
-				kind: k.name, name: fmt.Sprintf("%s-%02d", k.name, i),
+				kind: k, name: fmt.Sprintf("%s-%02d", k.name, i),
 				phase: syncPeriod * time.Duration(group) / time.Duration(groups),
 				loads: k.generate(random, reactionDuration),
 			}

@@ -32,14 +32,14 @@ type request struct {
 
 // typicalRequests are those of kubectl, autoscalers and dashboards.
 func (s shape) typicalRequests() []request {
-	pod := s.pod(s.huge)
+	pod := s.pod(s.huge())
 	onePod := namespacePods(pod.Namespace) + "/" + pod.Name
 	return []request{
 		s.listPods("JSON", cluster.TypeJSON),
 		s.listPods("protobuf", cluster.TypeProtobuf),
 		s.listPods("table", cluster.TypeTable),
 		s.hpaRequest(),
-		selectorRequest(hugeNamespace, rareApp, s.rare, s.huge),
+		selectorRequest(hugeNamespace, rareApp, s.rare(), s.huge()),
 		{name: "GET one pod, JSON", path: onePod, accept: cluster.TypeJSON, want: 1},
 		{name: "LIST nodes, JSON", path: allNodes, accept: cluster.TypeJSON, want: s.nodes},
 	}
@@ -55,7 +55,7 @@ func (r request) zipped() request {
 }
 
 // hpaRequest is what a HorizontalPodAutoscaler of a large app requests.
-func (s shape) hpaRequest() request { return selectorRequest(shopNamespace, webApp, s.web, s.shop) }
+func (s shape) hpaRequest() request { return selectorRequest(shopNamespace, webApp, s.web(), s.shop()) }
 
 func selectorRequest(namespace, app string, want, of int) request {
 	return request{

@@ -224,21 +224,19 @@ func (k stepOf) String() string {
 
 // generate returns the load, and the times of the steps: each lasts for stepDuration.
 func (k stepOf) generate(random *rand.Rand) (l load, at []float64) {
-	sigma := math.Sqrt(math.Log(1 + k.noise*k.noise))
 	for start := time.Duration(0); start+stepPeriod <= ruleDuration; start += stepPeriod {
 		step := start + between(random, stepPeriod-stepDuration-15*time.Second, stepPeriod-stepDuration)
 		at = append(at, step.Seconds())
-		level := func(t time.Duration, cores float64) {
-			l = append(l, change{t, cores * math.Exp(sigma*random.NormFloat64()-sigma*sigma/2)})
-		}
-		for t := start; t < step; t += noisePeriod {
-			level(t, stepLow)
-		}
-		for t := step; t < step+stepDuration; t += noisePeriod {
-			level(t, stepLow*k.factor)
-		}
-		for t := step + stepDuration; t < start+stepPeriod; t += noisePeriod {
-			level(t, stepLow)
+		for _, part := range []struct {
+			from, to time.Duration
+			cores    float64
+		}{
+			{start, step, stepLow}, {step, step + stepDuration, stepLow * k.factor},
+			{step + stepDuration, start + stepPeriod, stepLow},
+		} {
+			for t := part.from; t < part.to; t += noisePeriod {
+				l = append(l, change{t, logNormal(random, part.cores, k.noise)})
+			}
 		}
 	}
 	return l, at
@@ -286,10 +284,10 @@ func (c counter) at(t float64) float64 {
 // calm are loads that need no change. Waves are the worst for a rule that looks for changes: they have
 // one all the time.
 var calm = []kind{
-	{spikeKind, spikes},
-	{noiseKind, noise},
-	{"noise of 10 s", noiseOf(0.3, 10*time.Second)},
-	{"wave of 20 s", wave(20 * time.Second)},
+	spikeKind,
+	noiseKind,
+	{name: "noise of 10 s", generate: noiseOf(0.3, 10*time.Second)},
+	{name: "wave of 20 s", generate: wave(20 * time.Second)},
 }
 
 // wave returns a load around 80 % of the target with an amplitude of 80 % of that.
@@ -315,9 +313,9 @@ type ruleRow struct {
 func (r ruleRow) reactions() []string {
 	random, result := rand.New(rand.NewPCG(1, 2)), &reactionResult{}
 	for range ruleRuns {
-		for _, k := range []kind{{stepKind, steps}, {rampKind, ramp}} {
+		for _, k := range []kind{stepKind, rampKind} {
 			loads := k.generate(random, ruleDuration)
-			result.add(k.name, loads[0], r.decide(random, loads), ruleDuration)
+			k.add(result, loads[0], r.decide(random, loads), ruleDuration)
 		}
 	}
 	cells := append([]string{r.name}, result.cells()...)

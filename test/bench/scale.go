@@ -79,8 +79,9 @@ func measureScale(ctx context.Context, b *bench) error {
 	}
 	for _, c := range costs {
 		for i, column := range []string{"list_pods_protobuf_cpu_ms", "list_selector_cpu_ms"} {
-			if r := c.requests[i]; r.items == r.want { // else it has less to do, so its cost does not count
-				c.values[column] = r.cpu
+			if c.items[i] == requests[i].want { // else it has less to do, so its cost does not count
+				cpu, _ := columnsOf(requests[i])
+				c.values[column] = c.values[cpu]
 			}
 		}
 		rows = append(rows, c.row)

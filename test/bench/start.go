@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
-	"github.com/kube-vitals/kube-vitals/test/internal/process"
 	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
 
@@ -40,61 +39,50 @@ func watchStart(ctx context.Context, server *cluster.Standalone, s shape) (map[s
 	limit := 2*time.Minute + time.Duration(s.nodes)*100*time.Millisecond
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not all nodes and pods have metrics after %s", limit))
 	defer cancel()
-	slower := max(1, s.nodes/1000)
-	items := func(path string, pause time.Duration, want int, at *float64) error {
+	slower := time.Duration(max(1, s.nodes/1000))
+	var mu sync.Mutex
+	var err error
+	values := map[string]float64{}
+	// items sends a request until the response has so many items.
+	items := func(column, path string, want int, pause time.Duration) {
 		r := request{path: path, accept: cluster.TypeProtobuf}
-		return until(ctx, server, time.Duration(slower*int(pause)), at, func() (time.Time, bool) {
-			n, received, err := r.count(ctx, server)
-			return received, err == nil && n >= want // an error: the server is starting
-		})
+		for {
+			n, received, countErr := r.count(ctx, server) // an error: the server is starting
+			ended := errors.Join(server.Process.Running(), context.Cause(ctx))
+			if isServed := countErr == nil && n >= want; isServed || ended != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				values[column] = received.Sub(server.Started).Seconds()
+				if !isServed {
+					err = ended
+				}
+				return
+			}
+			_ = program.Sleep(ctx, pause)
+		}
 	}
 	shop := namespacePods(shopNamespace)
-	var firstNode, firstPod, allNodesAt, allPodsAt, ready float64
 	var group sync.WaitGroup
-	errs := make([]error, 3)
-	for i, f := range []func() error{
-		func() error {
-			return until(ctx, server, nodesPause, &ready, func() (time.Time, bool) {
-				_, _, err := server.Get(ctx, "/readyz", cluster.TypeJSON)
-				return time.Now(), err == nil
-			})
-		},
-		func() error {
-			return errors.Join(items(allNodes, nodesPause, 1, &firstNode), items(allNodes, nodesPause, s.nodes, &allNodesAt))
-		},
-		func() error {
-			// Lists of all pods would slow down the start. They begin when one namespace, whose
-			// pods are on many nodes, is complete.
-			return errors.Join(items(shop, podsPause, 1, &firstPod), items(shop, podsPause, s.shop, new(float64)),
-				items(allPods, podsPause, s.pods(), &allPodsAt))
-		},
-	} {
-		group.Go(func() { errs[i] = f() })
-	}
+	group.Go(func() { items("ready_seconds", "/readyz", 0, nodesPause) })
+	group.Go(func() {
+		items("first_node_seconds", allNodes, 1, slower*nodesPause)
+		items("all_nodes_seconds", allNodes, s.nodes, slower*nodesPause)
+	})
+	group.Go(func() {
+		// Lists of all pods would slow down the start. They begin when one namespace, whose pods are on
+		// many nodes, is complete.
+		items("first_pod_seconds", shop, 1, slower*podsPause)
+		items("shop_seconds", shop, s.shop(), slower*podsPause)
+		items("all_pods_seconds", allPods, s.pods(), slower*podsPause)
+	})
 	group.Wait()
-	cpu, cpuErr := process.CPUTime(server.Process.PID())
-	peak, peakErr := mebibytes(process.PeakResident(server.Process.PID()))
-	return map[string]float64{
-		"first_node_seconds": firstNode, "first_pod_seconds": firstPod, "all_nodes_seconds": allNodesAt,
-		"all_pods_seconds": allPodsAt, "ready_seconds": ready, "start_cpu_seconds": cpu.Seconds(),
-		"peak_start_mib": peak, "start_seconds": max(allNodesAt, allPodsAt),
-	}, errors.Join(slices.Concat(errs, []error{cpuErr, peakErr})...)
-}
-
-// until sets *at to when try has succeeded.
-func until(
-	ctx context.Context, server *cluster.Standalone, pause time.Duration, at *float64, try func() (time.Time, bool),
-) error {
-	for {
-		when, ok := try()
-		if ok {
-			*at = when.Sub(server.Started).Seconds()
-			return nil
-		}
-		if err := errors.Join(server.Process.Running(), program.Sleep(ctx, pause)); err != nil {
-			return err
-		}
+	if err != nil {
+		return nil, err
 	}
+	u, err := server.Process.Usage()
+	values["start_cpu_seconds"], values["peak_start_mib"] = u.CPU.Seconds(), mebibytes(u.Peak)
+	values["start_seconds"] = max(values["all_nodes_seconds"], values["all_pods_seconds"])
+	return values, err
 }
 
 // measureStart starts the server several times.

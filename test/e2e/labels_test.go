@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
-	"github.com/kube-vitals/kube-vitals/test/internal/process"
 	"github.com/kube-vitals/kube-vitals/test/internal/simulation"
 )
 
@@ -88,11 +87,11 @@ func TestHostileLabels(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		memory, err := process.Anonymous(c.server.PID())
+		used, err := c.server.Usage()
 		if err != nil {
 			t.Fatal(err)
 		}
-		peak = max(peak, memory)
+		peak = max(peak, used.Anonymous)
 	}
 	close(updated)
 	<-read

@@ -56,9 +56,9 @@ func servedNodes(list ...metricsv1beta1.NodeMetrics) (all []served) {
 	return all
 }
 
-// check returns the violations in a response. It must have all expected objects of a kind, unless that is
-// empty.
-func (o *oracle) check(list []served, e exchange, kind string) (violations []violation) {
+// check returns the violations in a response. It must have all expected objects whose names begin with the
+// prefix, unless that is empty.
+func (o *oracle) check(list []served, e exchange, prefix string) (violations []violation) {
 	names := make(map[string]bool, len(list))
 	for _, s := range list {
 		if names[s.name] {
@@ -69,12 +69,11 @@ func (o *oracle) check(list []served, e exchange, kind string) (violations []vio
 			violations = append(violations, violation{s.name, what, detail})
 		}
 	}
-	if kind == "" {
+	if prefix == "" {
 		return violations
 	}
-	still := o.expected(kind, e.received)
-	for name, object := range o.expected(kind, e.sent) {
-		if still[name] != nil && !names[name] {
+	for name, object := range o.expected(prefix, e.sent, e.received) {
+		if !names[name] {
 			o.update(func() {
 				violations = append(violations, violation{name, "is not served", object.describe(e.sent)})
 			})
@@ -139,11 +138,9 @@ func (o *oracle) checkMetrics(object *object, s served, e exchange) (what, detai
 				s.series[i].container, v.cores, s.window)
 		}
 	}
-	n.readings.mu.Lock()
-	defer n.readings.mu.Unlock()
 	all := make([]series, len(s.series))
 	for i, key := range s.series {
-		all[i] = n.readings.series[key]
+		all[i] = n.readings[key]
 	}
 	what, detail = o.checkTime(n, all, s.timestamp, e)
 	if what != "" || e.sent.Before(object.unjudgeable) || e.sent.Before(n.unjudgeable) {
@@ -165,7 +162,7 @@ func (o *oracle) checkMetrics(object *object, s served, e exchange) (what, detai
 func (o *oracle) explain(
 	n *node, all []series, r served, e exchange,
 ) (oldest *reading, of series, what, detail string) {
-	f := facts{o.maxAge, n.startsMove, n.readings.series[seriesKey{}]}
+	f := facts{o.maxAge, n.startsMove, n.readings[seriesKey{}]}
 	newest := make([]time.Time, len(all)) // the end of the newest explanation of each value
 	for i, s := range all {
 		for x := range s.explanations(r.values[i], f, func(end *reading) bool {

@@ -65,30 +65,7 @@ type churn struct {
 	nextNode int // an index is never used again, and so no name
 	nextPod  int
 	events   map[string]int // how often each kind of event has happened
-	nodes    []*liveNode    // changed in oracle.update, as is liveNode.faultyUntil: others read them
-}
-
-// liveNode is a node that exists.
-type liveNode struct {
-	index   int
-	kubelet *kubelettest.Kubelet
-	record  *node
-	usage   kubelettest.Usage
-	pods    []livePod
-
-	permanent   []kubelettest.Fault // faults that are never cleared
-	withoutDate bool                // one of them removes the Date header
-	faultyUntil time.Time           // zero: it has no other fault
-	loadChange  time.Time           // of an unreachable node; zero: none is planned
-	nextStep    time.Time           // the clock is not set before
-}
-
-// livePod is a pod that exists.
-type livePod struct {
-	objects.Pod
-	record    *object
-	startedAt time.Time // by the node's clock, as the API server shows it
-	usage     [len(objects.ContainerNames)]kubelettest.Usage
+	nodes    []*node        // that exist; changed in oracle.update
 }
 
 // fill creates the first nodes, each with some pods.
@@ -113,21 +90,21 @@ func (c *churn) addNode(ctx context.Context, pods int) error {
 	c.nextNode++
 	name := objects.NodeName(index)
 	offset := initialOffset(index)
-	n := &liveNode{
-		index: index,
+	n := &node{
+		offset: offset, readings: readings{}, index: index, usage: nodeUsage,
 		kubelet: kubelettest.New(name, kubelettest.Config{
 			Boot: time.Now().Add(-time.Hour), Housekeeping: housekeeping, ContainersOnDemand: index%2 == 1,
 			ClockOffset: offset, Readings: true,
 		}),
-		record: c.oracle.addNode(name),
-		usage:  nodeUsage,
 	}
+	n.node = n
 	if offset != 0 {
-		c.oracle.stepClock(n.record, time.Now(), offset, func() {})
+		n.stepped = time.Now()
 	}
+	c.oracle.add(nodeName(name), &n.object)
 	n.kubelet.SetNode(nodeUsage)
 	c.setPermanentFaults(n)
-	n.setFaults()
+	c.setFaults(n)
 	at, err := c.fleet.Add(n.kubelet, kubelettest.Address(index))
 	if err != nil {
 		return err
@@ -135,13 +112,13 @@ func (c *churn) addNode(ctx context.Context, pods int) error {
 	if err := c.objects.CreateNode(ctx, index, at.Port()); err != nil {
 		return err
 	}
-	c.oracle.update(func() { n.record.undisturbed = time.Now() })
+	c.oracle.update(func() { n.undisturbed = time.Now() })
 	for range pods {
 		if err := c.addPod(ctx, n); err != nil {
 			return err
 		}
 	}
-	if n.record.startsMove {
+	if n.startsMove {
 		c.events["nodes whose start times move with every sample"]++
 	}
 	c.oracle.update(func() { c.nodes = append(c.nodes, n) })
@@ -151,7 +128,7 @@ func (c *churn) addNode(ctx context.Context, pods int) error {
 // setPermanentFaults sets the faults that some nodes always have. Of ten nodes, one reports start
 // times 12 s before each sample, one reports them 3 s before, and one is behind a proxy that
 // removes the Date header.
-func (c *churn) setPermanentFaults(n *liveNode) {
+func (c *churn) setPermanentFaults(n *node) {
 	switch n.index % 10 {
 	case 3:
 		c.moveStarts(n, kubelettest.StartsBefore(12*time.Second))
@@ -175,63 +152,66 @@ func initialOffset(index int) time.Duration {
 }
 
 // moveStarts changes the start times of a node's containers permanently.
-func (c *churn) moveStarts(n *liveNode, fault kubelettest.Fault) {
-	c.oracle.moveStarts(n.record, time.Now())
+func (c *churn) moveStarts(n *node, fault kubelettest.Fault) {
+	c.oracle.moveStarts(n, time.Now())
 	n.permanent = append(n.permanent, fault)
 }
 
-func (c *churn) setClock(n *liveNode, offset time.Duration) {
-	c.oracle.stepClock(n.record, time.Now(), offset, func() { n.kubelet.SetClockOffset(offset) })
+func (c *churn) setClock(n *node, offset time.Duration) {
+	c.oracle.stepClock(n, time.Now(), offset, func() { n.kubelet.SetClockOffset(offset) })
 }
 
 // addPod creates a pod on a node and starts its containers, a tenth of which use no CPU.
-func (c *churn) addPod(ctx context.Context, n *liveNode) error {
+func (c *churn) addPod(ctx context.Context, n *node) error {
 	index := c.nextPod
 	c.nextPod++
-	p := objects.NewPod(namespaces[index%len(namespaces)], appName(index/len(namespaces)), n.index, index)
-	var usage [len(objects.ContainerNames)]kubelettest.Usage
-	for i := range usage {
-		usage[i] = kubelettest.Usage{CPU: float64((index*7+i)%10) / 20, Memory: uint64(16+(index+i)%100) << 20}
+	p := &pod{
+		object: object{node: n},
+		Pod:    objects.NewPod(namespaces[index%len(namespaces)], appName(index/len(namespaces)), n.index, index),
 	}
-	record := c.oracle.addPod(p, n.record)
-	if err := c.objects.CreatePod(ctx, p); err != nil {
+	if n.startsMove {
+		p.unjudgeable = time.Now().Add(c.oracle.wrongStartTime())
+	}
+	c.oracle.add(podName(p.Namespace, p.Name), &p.object)
+	if err := c.objects.CreatePod(ctx, p.Pod); err != nil {
 		return err
 	}
 	for i, name := range objects.ContainerNames {
-		n.kubelet.SetContainer(p.Namespace, p.Name, name, usage[i])
+		p.usage[i] = kubelettest.Usage{CPU: float64((index*7+i)%10) / 20, Memory: uint64(16+(index+i)%100) << 20}
+		n.kubelet.SetContainer(p.Namespace, p.Name, name, p.usage[i])
 	}
 	// Kubelets report start times by the node's clock.
-	startedAt := time.Now().Add(n.record.clock.last().offset)
-	if err := c.objects.SetRunning(ctx, p, startedAt); err != nil {
+	p.startedAt = time.Now().Add(n.offset)
+	if err := c.objects.SetRunning(ctx, p.Pod, p.startedAt); err != nil {
 		return err
 	}
-	c.oracle.update(func() { record.undisturbed = time.Now() })
-	n.pods = append(n.pods, livePod{p, record, startedAt, usage})
+	c.oracle.update(func() { p.undisturbed = time.Now() })
+	n.pods = append(n.pods, p)
 	return nil
 }
 
 // removePod deletes pod i of a node.
-func (c *churn) removePod(ctx context.Context, n *liveNode, i int) error {
+func (c *churn) removePod(ctx context.Context, n *node, i int) error {
 	p := n.pods[i]
 	n.pods = slices.Delete(n.pods, i, i+1)
-	c.oracle.update(func() { p.record.deleting = true })
+	c.oracle.update(func() { p.deleting = true })
 	n.kubelet.RemovePod(p.Namespace, p.Name)
 	if err := c.objects.DeletePod(ctx, p.Pod); err != nil {
 		return err
 	}
-	c.oracle.update(func() { p.record.deleted = time.Now() })
+	c.oracle.update(func() { p.deleted = time.Now() })
 	return nil
 }
 
 // removeNode deletes node i with its pods.
 func (c *churn) removeNode(ctx context.Context, i int) error {
 	n := c.nodes[i]
-	c.oracle.update(func() { c.nodes, n.record.deleting = slices.Delete(c.nodes, i, i+1), true })
+	c.oracle.update(func() { c.nodes, n.deleting = slices.Delete(c.nodes, i, i+1), true })
 	c.fleet.Remove(n.kubelet.Name())
 	if err := c.objects.DeleteNode(ctx, n.index); err != nil {
 		return err
 	}
-	c.oracle.update(func() { n.record.deleted = time.Now() })
+	c.oracle.update(func() { n.deleted = time.Now() })
 	for len(n.pods) > 0 {
 		if err := c.removePod(ctx, n, len(n.pods)-1); err != nil {
 			return err
@@ -248,12 +228,12 @@ func (c *churn) run(ctx context.Context, perSecond float64, duration time.Durati
 		}
 		now := time.Now()
 		c.changeLoads(now)
-		c.clearFaults(func(n *liveNode) bool { return !now.Before(n.faultyUntil) })
+		c.clearFaults(func(n *node) bool { return !now.Before(n.faultyUntil) })
 		if err := c.causeEvent(ctx, now); err != nil {
 			return err
 		}
 	}
-	c.clearFaults(func(*liveNode) bool { return true })
+	c.clearFaults(func(*node) bool { return true })
 	return nil
 }
 
@@ -277,11 +257,11 @@ func (c *churn) causeEvent(ctx context.Context, now time.Time) error {
 		return c.addPod(ctx, c.nodes[c.random.IntN(len(c.nodes))])
 	case chance < 0.55 && len(n.pods) > 0:
 		p := n.pods[c.random.IntN(len(n.pods))]
-		if now.Add(n.record.clock.last().offset).Before(p.startedAt) {
+		if now.Add(n.offset).Before(p.startedAt) {
 			break // the start time would be from before that of the pod, and the statuses here do not show restarts
 		}
 		c.events["container restarts"]++
-		c.oracle.restart(p.record, now)
+		c.oracle.restart(&p.object, now)
 		n.kubelet.Restart(p.Namespace, p.Name, objects.ContainerNames[c.random.IntN(len(objects.ContainerNames))])
 	case chance < 0.70:
 		c.stepClock(n, now)
@@ -293,8 +273,8 @@ func (c *churn) causeEvent(ctx context.Context, now time.Time) error {
 		// Start times from cAdvisor move forwards only. Earlier ones would be of another pod.
 		by := time.Duration(c.random.Float64() * float64(time.Hour))
 		c.moveStarts(n, kubelettest.MoveStarts(by))
-		if n.faultyUntil.IsZero() {
-			n.setFaults()
+		if n.failing.IsZero() {
+			c.setFaults(n)
 		}
 	case chance < 0.75:
 		c.disconnect(n, now)

@@ -11,18 +11,16 @@ import (
 
 // stepClock sets the clock of a node, if the node is unreachable or has been healthy for so long
 // that the server has noticed the last step.
-func (c *churn) stepClock(n *liveNode, now time.Time) {
-	isHealthy := n.faultyUntil.IsZero() && now.Sub(n.record.undisturbed) >= c.oracle.settle
+func (c *churn) stepClock(n *node, now time.Time) {
+	isHealthy := n.failing.IsZero() && now.Sub(n.undisturbed) >= c.oracle.settle
 	// The server sees two steps in an outage as one, and cannot know that a sample is from between them.
-	isUnreachable := !n.faultyUntil.IsZero() && n.record.fault == unreachable &&
-		n.record.clock.last().at.Before(n.record.failing)
+	isUnreachable := !n.failing.IsZero() && n.fault == unreachable && n.stepped.Before(n.failing)
 	if n.withoutDate || now.Before(n.nextStep) || !isHealthy && !isUnreachable {
 		return
 	}
-	offset := n.record.clock.last().offset
 	step := c.clockStep()
-	if offset.Abs() > 24*time.Hour || c.random.IntN(4) == 0 {
-		step = -offset // the clock is right again
+	if n.offset.Abs() > 24*time.Hour || c.random.IntN(4) == 0 {
+		step = -n.offset // the clock is right again
 	}
 	leastNoticed := 2 * time.Second
 	if isUnreachable { // for up to a minute, in which a clock may drift by more than a second
@@ -39,7 +37,7 @@ func (c *churn) stepClock(n *liveNode, now time.Time) {
 	if step < 0 {
 		c.events["clock steps back"]++
 	}
-	c.setClock(n, offset+step)
+	c.setClock(n, n.offset+step)
 }
 
 // clockStep returns a random step in either direction: in three of ten cases so small that the server
@@ -59,22 +57,28 @@ func (c *churn) clockStep() time.Duration {
 }
 
 // disconnect makes a node unreachable for longer than its metrics are served.
-func (c *churn) disconnect(n *liveNode, now time.Time) {
+func (c *churn) disconnect(n *node, now time.Time) {
 	disconnected := 0
 	for _, other := range c.nodes {
 		if !other.loadChange.IsZero() {
 			disconnected++
 		}
 	}
-	if !n.faultyUntil.IsZero() || float64(disconnected) >= maxUnreachableShare*float64(len(c.nodes)) {
+	if !n.failing.IsZero() || float64(disconnected) >= maxUnreachableShare*float64(len(c.nodes)) {
 		return
 	}
 	c.events["nodes unreachable, with another load on their return"]++
 	shortest := c.oracle.maxAge + 2*time.Second
 	until := now.Add(shortest + time.Duration(c.random.Int64N(int64(max(1, maxUnreachable-shortest)))))
 	n.loadChange = until.Add(-loadLead)
-	c.oracle.update(func() { n.faultyUntil, n.record.failing, n.record.fault = until, now, unreachable })
-	n.setFaults(kubelettest.Refuse)
+	c.fail(n, unreachable, kubelettest.Refuse, now, until)
+}
+
+// fail makes a kubelet misbehave until a time.
+func (c *churn) fail(n *node, name string, fault kubelettest.Fault, now, until time.Time) {
+	c.oracle.update(func() { n.failing, n.fault = now, name })
+	n.faultyUntil = until
+	c.setFaults(n, fault)
 }
 
 // changeLoads changes the load of unreachable nodes at the planned times.
@@ -86,8 +90,7 @@ func (c *churn) changeLoads(now time.Time) {
 		n.loadChange = time.Time{}
 		n.usage = c.otherLoad(n.usage)
 		n.kubelet.SetNode(n.usage)
-		for i := range n.pods {
-			p := &n.pods[i]
+		for _, p := range n.pods {
 			for j, name := range objects.ContainerNames {
 				p.usage[j] = c.otherLoad(p.usage[j])
 				n.kubelet.SetContainer(p.Namespace, p.Name, name, p.usage[j])
@@ -107,7 +110,7 @@ func (c *churn) otherLoad(u kubelettest.Usage) kubelettest.Usage {
 func (c *churn) faulty() (n int) {
 	c.oracle.update(func() {
 		for _, m := range c.nodes {
-			if !m.faultyUntil.IsZero() {
+			if !m.failing.IsZero() {
 				n++
 			}
 		}
@@ -116,13 +119,13 @@ func (c *churn) faulty() (n int) {
 }
 
 // injectFault lets a kubelet misbehave for a while, in every response or in half of them.
-func (c *churn) injectFault(n *liveNode, now time.Time) {
-	if !n.faultyUntil.IsZero() || float64(c.faulty()) >= maxFaultyShare*float64(len(c.nodes)) {
+func (c *churn) injectFault(n *node, now time.Time) {
+	if !n.failing.IsZero() || float64(c.faulty()) >= maxFaultyShare*float64(len(c.nodes)) {
 		return
 	}
 	faults := kubelettest.Faults()
 	f := faults[c.random.IntN(len(faults))]
-	if f.Name == responsesWithoutDate && now.Sub(n.record.clock.last().at) < c.oracle.settle {
+	if f.Name == responsesWithoutDate && now.Sub(n.stepped) < c.oracle.settle {
 		return // without a Date header, the server cannot notice the step
 	}
 	if f.Name == samplesFromYesterday && n.withoutDate {
@@ -130,38 +133,31 @@ func (c *churn) injectFault(n *liveNode, now time.Time) {
 	}
 	c.events["kubelet faults"]++
 	if f.Name == startsFollowSamples || f.Name == startsMovedOnce {
-		c.oracle.moveStarts(n.record, now)
+		c.oracle.moveStarts(n, now)
 	}
 	if c.random.IntN(2) == 0 {
 		f.Fault = kubelettest.Sometimes(0.5, c.random.Uint64(), f.Fault)
 	}
-	until := now.Add(time.Duration(c.random.Int64N(int64(maxFault))))
-	c.oracle.update(func() {
-		n.faultyUntil = until
-		n.record.failing, n.record.fault = now, f.Name
-		if hasWrongTimes(f.Name) {
-			n.record.unjudgeable = now.Add(maxFault + c.oracle.settle + c.oracle.wrongStartTime())
-		}
-	})
-	n.setFaults(f.Fault)
+	if hasWrongTimes(f.Name) {
+		c.oracle.update(func() { n.unjudgeable = now.Add(maxFault + c.oracle.settle + c.oracle.wrongStartTime()) })
+	}
+	c.fail(n, f.Name, f.Fault, now, now.Add(time.Duration(c.random.Int64N(int64(maxFault)))))
 }
 
 // setFaults sets the faults that a kubelet has in addition to its permanent ones.
-func (n *liveNode) setFaults(more ...kubelettest.Fault) {
-	record := n.record.readings.recorder(len(more) == 0)
+func (c *churn) setFaults(n *node, more ...kubelettest.Fault) {
+	record := c.oracle.recorder(n, len(more) == 0)
 	n.kubelet.SetFaults(slices.Concat(n.permanent, more, []kubelettest.Fault{record})...)
 }
 
 // clearFaults clears the faults of the selected nodes.
-func (c *churn) clearFaults(isSelected func(*liveNode) bool) {
+func (c *churn) clearFaults(isSelected func(*node) bool) {
 	for _, n := range c.nodes {
-		if n.faultyUntil.IsZero() || !isSelected(n) {
+		if n.failing.IsZero() || !isSelected(n) {
 			continue
 		}
-		n.setFaults()
+		c.setFaults(n)
 		n.loadChange = time.Time{}
-		c.oracle.update(func() {
-			n.faultyUntil, n.record.failing, n.record.undisturbed = time.Time{}, time.Time{}, time.Now()
-		})
+		c.oracle.update(func() { n.failing, n.undisturbed = time.Time{}, time.Now() })
 	}
 }

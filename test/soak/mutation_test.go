@@ -18,17 +18,20 @@ type mutationWorld struct {
 	oracle *oracle
 	pod    *object
 	now    time.Time
-	others []served    // of the same response
-	before []served    // earlier responses of the same pod, oldest first
-	sent   []time.Time // when these were requested
+	others []served // of the same response
+	before []past   // earlier responses of the same pod, oldest first
+}
+
+// past is a response that was requested at that time.
+type past struct {
+	served
+	sent time.Time
 }
 
 // apply applies a mutation to the metrics of a pod, unless their usage is not checked anyway.
 func (w *mutationWorld) apply(m mutation, metrics *served) (isApplied bool) {
 	w.oracle.update(func() {
 		w.pod = w.oracle.objects[metrics.name]
-		w.pod.node.readings.mu.Lock()
-		defer w.pod.node.readings.mu.Unlock()
 		isKnown := !w.now.Before(w.pod.unjudgeable) && !w.now.Before(w.pod.node.unjudgeable)
 		isApplied = isKnown && m.mutate(w, metrics)
 	})
@@ -37,9 +40,9 @@ func (w *mutationWorld) apply(m mutation, metrics *served) (isApplied bool) {
 
 // replay replaces metrics by the newest ones that are at least so old.
 func (w *mutationWorld) replay(m *served, age time.Duration) bool {
-	for i, sent := range slices.Backward(w.sent) {
-		if w.now.Sub(sent) >= age {
-			*m = w.before[i].clone()
+	for _, p := range slices.Backward(w.before) {
+		if w.now.Sub(p.sent) >= age {
+			*m = p.clone()
 			return true
 		}
 	}
@@ -71,7 +74,7 @@ func acrossEvent(
 	isEvent func(before, after *reading) bool, cores func(start, end *reading) float64,
 ) func(*mutationWorld, *served) bool {
 	return func(w *mutationWorld, m *served) bool {
-		s := w.pod.node.readings.series[m.series[0]]
+		s := w.pod.node.readings[m.series[0]]
 		for i := len(s) - 2; i >= 0; i-- {
 			start, end := &s[i], &s[len(s)-1]
 			if !isEvent(start, &s[i+1]) {
@@ -169,8 +172,7 @@ func TestMutations(t *testing.T) {
 		}
 	}
 	forEachSeed(t, func(t *testing.T, s *simulation) {
-		before, sent := map[string][]served{}, map[string][]time.Time{}
-		turn := 0
+		before, turn := map[string][]past{}, 0
 		s.run(t, 2*time.Minute, func(e exchange, pods, _ []served) {
 			for _, m := range listMutations {
 				if len(pods) == 0 {
@@ -181,11 +183,8 @@ func TestMutations(t *testing.T) {
 				}
 			}
 			for _, correct := range pods {
-				name := correct.name
-				w := &mutationWorld{
-					oracle: s.oracle, now: e.sent, others: pods, before: before[name], sent: sent[name],
-				}
-				before[name], sent[name] = append(before[name], correct), append(sent[name], e.sent)
+				w := &mutationWorld{oracle: s.oracle, now: e.sent, others: pods, before: before[correct.name]}
+				before[correct.name] = append(w.before, past{correct, e.sent})
 				turn++
 				m, wrong := mutations[turn%len(mutations)], correct.clone()
 				if w.apply(m, &wrong) {

@@ -2,21 +2,14 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 )
-
-// tolerances are the times by which the oracle judges responses.
-type tolerances struct {
-	maxAge time.Duration // metrics expire
-	settle time.Duration // an object without a disturbance must be served
-	hold   time.Duration // metrics of a kubelet that begins to fail must be served for so long
-	gone   time.Duration // a deleted object must not be served
-	latest time.Duration // maximum age of the latest sample of a healthy kubelet when the server has it
-}
 
 // dateError is how early or late a sample may expire because Date headers have whole seconds.
 const dateError = 1100 * time.Millisecond
@@ -24,23 +17,13 @@ const dateError = 1100 * time.Millisecond
 // timestampUnit is the unit of timestamps, which are truncated.
 const timestampUnit = time.Second
 
-// newTolerances derives the tolerances from the server's interval between scrapes.
-func newTolerances(resolution time.Duration) tolerances {
-	const delay = 2 * time.Second // of anything, on a busy machine
-	latest := resolution + housekeeping
-	maxAge := minContainerAge + 2*latest + 2*delay // so long that the restart of a container costs no metrics
-	return tolerances{
-		maxAge: maxAge,
-		settle: 2*latest + 2*delay,
-		hold:   maxAge - latest - delay,
-		gone:   2 * delay,
-		latest: latest,
-	}
-}
-
 // oracle knows which objects exist and what has happened to them, and checks responses by that.
 type oracle struct {
-	tolerances
+	maxAge time.Duration // metrics expire
+	settle time.Duration // an object without a disturbance must be served
+	hold   time.Duration // metrics of a kubelet that begins to fail must be served for so long
+	gone   time.Duration // a deleted object must not be served
+	latest time.Duration // maximum age of the latest sample of a healthy kubelet when the server has it
 
 	mu      sync.Mutex
 	objects map[string]*object // by podName or nodeName, including deleted ones
@@ -66,14 +49,34 @@ type object struct {
 
 func (o *object) isNode() bool { return o == &o.node.object }
 
-// node is a node with the faults of its kubelet. It is unjudgeable after samples with wrong times.
+// node is a node with its kubelet. It is unjudgeable after samples with wrong times. The goroutine of
+// the churn makes all changes, those of the first fields in oracle.update: others read them.
 type node struct {
 	object
-	clock      clock
-	readings   *readings
+	offset     time.Duration // of its clock from the true time
+	stepped    time.Time     // when its clock was set to that; zero: never
+	readings   readings
 	failing    time.Time // since when its kubelet has a fault; zero: it is healthy
 	fault      string    // the name of the current or last fault
 	startsMove bool      // the start times of its containers may be wrong
+
+	index       int
+	kubelet     *kubelettest.Kubelet
+	usage       kubelettest.Usage
+	pods        []*pod
+	permanent   []kubelettest.Fault // faults that are never cleared
+	withoutDate bool                // one of them removes the Date header
+	faultyUntil time.Time           // when its other faults are cleared
+	loadChange  time.Time           // of an unreachable node; zero: none is planned
+	nextStep    time.Time           // the clock is not set before
+}
+
+// pod is a pod of a node. The churn changes its fields.
+type pod struct {
+	object
+	objects.Pod
+	startedAt time.Time // by the node's clock, as the API server shows it
+	usage     [len(objects.ContainerNames)]kubelettest.Usage
 }
 
 // Faults that the oracle treats specially. All but unreachable are names of kubelettest.Faults.
@@ -95,53 +98,34 @@ func hasWrongTimes(fault string) bool {
 	return fault == samplesFromYesterday || fault == samplesFromTomorrow || fault == samplesWithoutTime
 }
 
-// clock is the history of the steps of a node's clock, oldest first. Without a step, the clock
-// shows the true time.
-type clock []clockStep
+func later(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
-type clockStep struct {
-	at     time.Time
-	offset time.Duration // from the true time, since then
-}
-
-// last returns the last step, or the zero value.
-func (c clock) last() clockStep {
-	if len(c) == 0 {
-		return clockStep{}
+// newOracle derives the times from the server's interval between scrapes.
+func newOracle(resolution time.Duration) *oracle {
+	const delay = 2 * time.Second // of anything, on a busy machine
+	latest := resolution + housekeeping
+	maxAge := minContainerAge + 2*latest + 2*delay // so long that the restart of a container costs no metrics
+	return &oracle{
+		maxAge: maxAge, settle: 2*latest + 2*delay, hold: maxAge - latest - delay, gone: 2 * delay, latest: latest,
+		objects: map[string]*object{},
 	}
-	return c[len(c)-1]
 }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
+// add records an object that is being created. It need not be served until undisturbed is set.
+func (o *oracle) add(name string, object *object) { o.update(func() { o.objects[name] = object }) }
+
+// recorder returns a fault that records the readings of each response, and changes nothing. It must
+// be the last fault. isReadable is set if no other fault makes a response unreadable. Readings in
+// summaries are never certain: no series starts or ends with them.
+func (o *oracle) recorder(n *node, isReadable bool) kubelettest.Fault {
+	return func(response *kubelettest.Response) {
+		if !response.Abort && !response.Hang {
+			isCertain := isReadable && response.Request.URL.Path == kubelettest.ResourcePath
+			// The oldest valid sample may end a rate over the maximum age.
+			keep := 2*o.maxAge + 10*time.Second
+			o.update(func() { n.readings.record(response.Readings, time.Now(), isCertain, keep) })
+		}
 	}
-	return b
-}
-
-func newOracle(t tolerances) *oracle { return &oracle{tolerances: t, objects: map[string]*object{}} }
-
-// addNode records a node that is being created. It need not be served until undisturbed is set.
-func (o *oracle) addNode(name string) *node {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	// The oldest valid sample may end a rate over the maximum age.
-	n := &node{readings: &readings{keep: 2*o.maxAge + 10*time.Second, series: map[seriesKey]series{}}}
-	n.node = n
-	o.objects[nodeName(name)] = &n.object
-	return n
-}
-
-// addPod records a pod that is being created.
-func (o *oracle) addPod(p objects.Pod, on *node) *object {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	record := &object{node: on}
-	if on.startsMove {
-		record.unjudgeable = time.Now().Add(o.wrongStartTime())
-	}
-	o.objects[podName(p.Namespace, p.Name)] = record
-	return record
 }
 
 // setServerStart records the start of the server: it knows nothing from before.
@@ -177,7 +161,7 @@ func (o *oracle) update(change func()) {
 func (o *oracle) restart(p *object, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	last := later(later(p.undisturbed, p.node.undisturbed), later(p.restarted, p.node.clock.last().at))
+	last := later(p.undisturbed, p.node.undisturbed, p.restarted, p.node.stepped)
 	if now.Sub(last) < o.settleOf(p.node) {
 		p.undisturbed = now
 	}
@@ -217,7 +201,7 @@ func (o *oracle) moveStarts(n *node, now time.Time) {
 func (o *oracle) stepClock(n *node, now time.Time, offset time.Duration, set func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if now.Sub(later(n.undisturbed, n.clock.last().at)) < o.settleOf(n) {
+	if now.Sub(later(n.undisturbed, n.stepped)) < o.settleOf(n) {
 		n.undisturbed = now
 	}
 	for _, p := range o.objects {
@@ -226,7 +210,7 @@ func (o *oracle) stepClock(n *node, now time.Time, offset time.Duration, set fun
 		}
 	}
 	set()
-	n.clock = append(n.clock, clockStep{now, offset})
+	n.offset, n.stepped = offset, now
 }
 
 // describe returns the history of an object, for messages.
@@ -241,8 +225,8 @@ func (o *object) describe(now time.Time) string {
 	default:
 		text += "never failed"
 	}
-	for _, step := range n.clock[max(0, len(n.clock)-3):] {
-		text += fmt.Sprintf("; its clock was set to be %s ahead %s ago", step.offset, now.Sub(step.at).Round(time.Second))
+	if !n.stepped.IsZero() {
+		text += fmt.Sprintf("; its clock was set to be %s ahead %s ago", n.offset, now.Sub(n.stepped).Round(time.Second))
 	}
 	if n.startsMove {
 		text += "; its start times move"
@@ -264,26 +248,26 @@ func (o *oracle) mustServe(object *object, now time.Time) bool {
 	if n.failing.IsZero() {
 		return now.Sub(undisturbed) >= settle
 	}
-	lastEvent := later(object.restarted, n.clock.last().at)
 	return n.fault != samplesFromYesterday &&
-		n.failing.Sub(later(undisturbed, lastEvent)) >= settle && now.Sub(n.failing) < o.hold
+		n.failing.Sub(later(undisturbed, object.restarted, n.stepped)) >= settle && now.Sub(n.failing) < o.hold
 }
 
 // isSettled reports whether nothing has happened to an object for so long that its newest metrics must
 // be served.
 func (o *oracle) isSettled(object *object, now time.Time) bool {
 	n := object.node
-	last := later(later(object.undisturbed, object.restarted), n.undisturbed)
-	return n.failing.IsZero() && now.Sub(last) >= o.settle+minContainerAge && now.Sub(n.clock.last().at) >= time.Minute
+	last := later(object.undisturbed, object.restarted, n.undisturbed)
+	return n.failing.IsZero() && now.Sub(last) >= o.settle+minContainerAge && now.Sub(n.stepped) >= time.Minute
 }
 
-// expected returns the objects whose names begin so, and that must be served at a time.
-func (o *oracle) expected(prefix string, now time.Time) map[string]*object {
+// expected returns the objects whose names begin so, and that must be served at all of these times.
+func (o *oracle) expected(prefix string, times ...time.Time) map[string]*object {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	expected := make(map[string]*object, len(o.objects))
 	for name, object := range o.objects {
-		if strings.HasPrefix(name, prefix) && o.mustServe(object, now) {
+		mayMiss := func(at time.Time) bool { return !o.mustServe(object, at) }
+		if strings.HasPrefix(name, prefix) && !slices.ContainsFunc(times, mayMiss) {
 			expected[name] = object
 		}
 	}

@@ -127,42 +127,39 @@ func (o *oracle) samePod(name string) string {
 
 // list requests pods or nodes. If a kind is given, the response must have all of that kind.
 func (r *readers) list(ctx context.Context, path, accept, kind string) {
-	sent := time.Now()
 	load := loadPods
 	if kind == nodeKind {
 		load = loadNodes
 	}
-	all, err := load(ctx, r.server, path, accept)
-	if err != nil {
-		r.recordError(ctx, path, err)
-		return
-	}
-	r.record(r.oracle.check(all, exchange{sent, time.Now()}, kind))
-	if kind == podKind {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.pods = len(all)
-	}
+	r.request(ctx, load, path, accept, kind)
 }
 
-// get requests one object that exists or is deleted. Status 404 is an error if it is expected before and
-// after.
+// get requests one object that exists or is deleted.
 func (r *readers) get(ctx context.Context, name, version, accept string) {
-	sent := time.Now()
-	isExpected := func(at time.Time) bool { return r.oracle.expected(name, at)[name] != nil }
-	wasExpected := isExpected(sent)
 	load, path := loadNode, version+"/nodes/"+strings.TrimPrefix(name, nodeKind)
 	if pod, isPod := strings.CutPrefix(name, podKind); isPod {
 		namespace, name, _ := strings.Cut(pod, "/")
 		load, path = loadPod, version+"/namespaces/"+namespace+"/pods/"+name
 	}
-	one, err := load(ctx, r.server, path, accept)
-	if err == nil || isNotFound(err) && (!wasExpected || !isExpected(time.Now())) {
-		r.record(r.oracle.check(one, exchange{sent, time.Now()}, ""))
-	} else {
-		r.recordError(ctx, path, err)
+	r.request(ctx, load, path, accept, name)
+}
+
+// request sends a request, and checks the response as oracle.check does. Status 404 counts as a response
+// without objects.
+func (r *readers) request(ctx context.Context, load loadFunc, path, accept, prefix string) {
+	sent := time.Now()
+	all, err := load(ctx, r.server, path, accept)
+	var status *cluster.StatusError
+	isMissing := errors.As(err, &status) && status.Code == http.StatusNotFound && prefix != ""
+	switch {
+	case err == nil || isMissing:
+		r.record(len(all), prefix, r.oracle.check(all, exchange{sent, time.Now()}, prefix))
+	case ctx.Err() == nil:
+		r.record(0, "", []violation{{"GET " + path, "fails", err.Error()}})
 	}
 }
+
+type loadFunc func(ctx context.Context, s *cluster.Standalone, path, accept string) ([]served, error)
 
 // The functions that request objects, and return what is served of them.
 var (
@@ -173,9 +170,7 @@ var (
 	loadNode  = loader(func(m *metricsv1beta1.NodeMetrics) []served { return servedNodes(*m) })
 )
 
-func loader[T any, P cluster.Object[T]](
-	convert func(*T) []served,
-) func(ctx context.Context, s *cluster.Standalone, path, accept string) ([]served, error) {
+func loader[T any, P cluster.Object[T]](convert func(*T) []served) loadFunc {
 	return func(ctx context.Context, s *cluster.Standalone, path, accept string) ([]served, error) {
 		object, err := cluster.GetObject[T, P](ctx, s, path, accept)
 		if err != nil {
@@ -185,23 +180,14 @@ func loader[T any, P cluster.Object[T]](
 	}
 }
 
-func isNotFound(err error) bool {
-	var status *cluster.StatusError
-	return errors.As(err, &status) && status.Code == http.StatusNotFound
-}
-
-// recordError records a failed request, unless it failed because the context ended.
-func (r *readers) recordError(ctx context.Context, path string, err error) {
-	if ctx.Err() == nil {
-		r.record([]violation{{"GET " + path, "fails", err.Error()}})
-	}
-}
-
 // record counts a response and logs its violations, the same one of an object once.
-func (r *readers) record(found []violation) {
+func (r *readers) record(objects int, prefix string, found []violation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.responses++
+	if prefix == podKind {
+		r.pods = objects
+	}
 	for _, v := range found {
 		r.violations++
 		key := violation{object: v.object, what: v.what}

@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -65,31 +64,13 @@ func (r *reading) offset() time.Duration { return r.Stamp.Sub(r.At) }
 type series []reading
 
 // readings has what one kubelet has reported.
-type readings struct {
-	keep time.Duration // older readings are dropped
+type readings map[seriesKey]series
 
-	mu     sync.Mutex // held after oracle.mu, if both are
-	series map[seriesKey]series
-}
-
-// recorder returns a fault that records the readings of each response, and changes nothing. It must
-// be the last fault. isReadable is set if no other fault makes a response unreadable. Readings in
-// summaries are never certain: no series starts or ends with them.
-func (r *readings) recorder(isReadable bool) kubelettest.Fault {
-	return func(response *kubelettest.Response) {
-		if !response.Abort && !response.Hang {
-			isCertain := isReadable && response.Request.URL.Path == kubelettest.ResourcePath
-			r.record(response.Readings, time.Now(), isCertain)
-		}
-	}
-}
-
-func (r *readings) record(reported []kubelettest.Reading, now time.Time, isCertain bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// record adds readings, and drops those that are older than keep.
+func (r readings) record(reported []kubelettest.Reading, now time.Time, isCertain bool, keep time.Duration) {
 	for _, one := range reported {
 		key := seriesKey{one.Namespace, one.Pod, one.Container}
-		s := r.series[key]
+		s := r[key]
 		i := len(s)
 		for i > 0 && s[i-1].At.After(one.At) { // responses may overtake each other
 			i--
@@ -102,10 +83,10 @@ func (r *readings) record(reported []kubelettest.Reading, now time.Time, isCerta
 			last.certain = now
 		}
 		expired := 0
-		for expired < len(s) && now.Sub(s[expired].At) > r.keep {
+		for expired < len(s) && now.Sub(s[expired].At) > keep {
 			expired++
 		}
-		r.series[key] = slices.Delete(s, 0, expired)
+		r[key] = slices.Delete(s, 0, expired)
 	}
 }
 

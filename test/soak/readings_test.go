@@ -23,16 +23,16 @@ type point struct {
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 func seriesOf(points []point) series {
-	r := readings{keep: time.Hour, series: map[seriesKey]series{}}
+	r := readings{}
 	for _, p := range points {
 		started := t0.Add(seconds(p.restarted))
 		at := t0.Add(seconds(p.at))
 		r.record([]kubelettest.Reading{{
 			At: at, Stamp: at.Add(seconds(p.ahead)), Started: started, StartStamp: started.Add(seconds(p.startAhead)),
 			CPU: p.coreSeconds, Memory: 1 << 20, Rate: p.rate, HasRate: p.rate > 0,
-		}}, at, !p.isUncertain)
+		}}, at, !p.isUncertain, time.Hour)
 	}
-	return r.series[seriesKey{}]
+	return r[seriesKey{}]
 }
 
 // TestExplanations checks with which ends and windows a usage may be served.

@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,13 +18,17 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
+	"github.com/kube-vitals/kube-vitals/pkg/view"
 	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
@@ -37,27 +39,19 @@ var (
 )
 
 // simulation is a soak in virtual time: the churn, the oracle and the kubelets of the real soak, and
-// the scraper, the decoders and the store of the server, without a network and an API server. It is
-// an apiServer, a fleet and a scrape.Fetcher.
+// the scraper, the decoders, the store and the inventory of the server, without a network and an API
+// server. It is an apiServer, a fleet and a scrape.Fetcher.
 type simulation struct {
 	oracle  *oracle
 	churn   *churn
 	clock   usage.Clock
-	store   *store.Store
+	view    view.View
 	scraper *scrape.Scraper
 	work    sync.WaitGroup
 
 	mu       sync.Mutex
 	random   *rand.Rand
 	kubelets map[string]*kubelettest.Kubelet // by node
-	pods     map[string]simulatedPod         // by NAMESPACE/NAME
-	nodes    map[string]bool
-}
-
-type simulatedPod struct {
-	objects.Pod
-	isRunning            bool
-	startedAt, createdAt usage.Time // as the API server shows them
 }
 
 const (
@@ -69,23 +63,28 @@ func newSimulation(seed uint64, resolution time.Duration, active scrape.Active) 
 	time.Sleep(26 * 365 * 24 * time.Hour) // start times before the year 2000 are not valid
 	random := rand.New(rand.NewPCG(seed, 1))
 	s := &simulation{
-		oracle: newOracle(newTolerances(resolution)), clock: usage.NewClock(time.Now()), random: random,
-		kubelets: map[string]*kubelettest.Kubelet{}, pods: map[string]simulatedPod{}, nodes: map[string]bool{},
+		oracle: newOracle(resolution), clock: usage.NewClock(time.Now()), random: random,
+		kubelets: map[string]*kubelettest.Kubelet{},
 	}
 	s.churn = &churn{
 		objects: s, fleet: s, oracle: s.oracle, random: rand.New(rand.NewPCG(seed, 0)), events: map[string]int{},
 	}
-	s.store = store.New(store.Config{
+	s.view.Nodes = inventory.New()
+	s.view.Pods = inventory.NewNotifying(func(old *inventory.Object) {
+		s.view.Store.RemovePod(old.Node, old.Namespace, old.Name, s.clock.At(time.Now()))
+	})
+	s.view.Store = store.New(store.Config{
 		MaxSampleAge: s.oracle.maxAge, RateWindow: 15 * time.Second, MaxContainers: 1000,
-		State: func(_, namespace, pod, _ string) store.ContainerState {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			p := s.pods[namespace+"/"+pod]
-			return store.ContainerState{Running: p.isRunning, EarliestStart: p.startedAt, PodCreatedAt: p.createdAt}
+		State: func(_, namespace, pod, container string) (state store.ContainerState) {
+			if o := s.view.Pods.Get(namespace, pod); o != nil {
+				state.Running = o.Container(container).Running
+				state.EarliestStart, state.PodCreatedAt = o.EarliestStart(container), o.CreatedAt
+			}
+			return state
 		},
 	})
 	s.scraper = scrape.New(scrape.Config{
-		Fetcher: simulatedFetcher{s}, Sink: s.store, Observer: ignoreEvents{}, Interval: resolution, Active: active,
+		Fetcher: simulatedFetcher{s}, Sink: s.view.Store, Observer: ignoreEvents{}, Interval: resolution, Active: active,
 	})
 	return s
 }
@@ -94,36 +93,30 @@ func (*simulation) CreateNamespace(context.Context, string) error { return nil }
 
 func (s *simulation) CreateNode(_ context.Context, index int, port uint16) error {
 	node := objects.Node(index, port, time.Now())
-	s.update(func() { s.nodes[node.Name] = true })
 	s.scraper.Set(node)
-	return nil
+	return s.view.Nodes.Add(node)
 }
 
 func (s *simulation) DeleteNode(_ context.Context, index int) error {
 	name := objects.NodeName(index)
-	s.update(func() { delete(s.nodes, name) })
 	s.scraper.Delete(name)
-	return nil
+	return s.view.Nodes.Delete(&inventory.Object{Name: name})
 }
 
 func (s *simulation) CreatePod(_ context.Context, p objects.Pod) error {
-	s.update(func() { s.pods[p.Namespace+"/"+p.Name] = simulatedPod{Pod: p, createdAt: usage.At(time.Now())} })
-	return nil
+	object := p.Object(time.Now())
+	object.Status = corev1.PodStatus{Phase: corev1.PodPending}
+	return s.view.Pods.Add(object)
 }
 
 func (s *simulation) SetRunning(_ context.Context, p objects.Pod, startedAt time.Time) error {
-	s.update(func() {
-		running := s.pods[p.Namespace+"/"+p.Name]
-		running.isRunning, running.startedAt = true, usage.At(startedAt.Truncate(time.Second))
-		s.pods[p.Namespace+"/"+p.Name] = running
-	})
-	return nil
+	object := p.Object(startedAt.Truncate(time.Second))
+	object.CreationTimestamp = metav1.NewTime(s.view.Pods.Get(p.Namespace, p.Name).CreatedAt.Time())
+	return s.view.Pods.Add(object)
 }
 
 func (s *simulation) DeletePod(_ context.Context, p objects.Pod) error {
-	s.store.RemovePod(objects.NodeName(p.Node), p.Namespace, p.Name, s.clock.At(time.Now()))
-	s.update(func() { delete(s.pods, p.Namespace+"/"+p.Name) })
-	return nil
+	return s.view.Pods.Delete(&inventory.Object{Namespace: p.Namespace, Name: p.Name})
 }
 
 func (s *simulation) Add(k *kubelettest.Kubelet, at netip.Addr) (netip.AddrPort, error) {
@@ -161,17 +154,15 @@ func (f simulatedFetcher) Address(*corev1.Node) string { return "" }
 
 func (f simulatedFetcher) Fetch(
 	ctx context.Context, node *corev1.Node, put func(*usage.Scrape),
-) (timing usage.Timing, err error) {
-	start := time.Now()
-	defer func() { timing.Took = time.Since(start) }()
-	return timing, f.get(ctx, node.Name, kubelettest.ResourcePath, put, new(decode.Text).Decode)
+) (usage.Timing, error) {
+	return f.get(ctx, node.Name, kubelettest.ResourcePath, put, new(decode.Text).Decode)
 }
 
 func (f simulatedFetcher) FetchSummary(
 	ctx context.Context, node *corev1.Node, put func(*usage.Scrape),
-) (timing usage.Timing, err error) {
+) (usage.Timing, error) {
 	const path = kubelettest.SummaryPath + "?only_cpu_and_memory=true"
-	return timing, f.get(ctx, node.Name, path, put, func(s *usage.Scrape, body []byte) error {
+	return f.get(ctx, node.Name, path, put, func(s *usage.Scrape, body []byte) error {
 		return new(decode.Summary).Decode(s, body, node.Name)
 	})
 }
@@ -184,11 +175,13 @@ func (simulatedFetcher) FetchStorage(context.Context, *corev1.Node, func(*usage.
 func (f simulatedFetcher) get(
 	ctx context.Context, node, path string, put func(*usage.Scrape),
 	decodeBody func(*usage.Scrape, []byte) error,
-) error {
+) (timing usage.Timing, err error) {
+	start := time.Now()
+	defer func() { timing.Took = time.Since(start) }()
 	var k *kubelettest.Kubelet
 	f.update(func() { k = f.kubelets[node] })
 	if k == nil {
-		return errors.New("refused")
+		return timing, errors.New("refused")
 	}
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -196,7 +189,7 @@ func (f simulatedFetcher) get(
 	f.delay()
 	w, err := request(ctx, k, path)
 	if err != nil {
-		return err
+		return timing, err
 	}
 	f.delay()
 	s.At = f.clock.At(w.arrived)
@@ -205,13 +198,12 @@ func (f simulatedFetcher) get(
 	}
 	if w.Code != http.StatusOK || w.Header().Get("Content-Encoding") != "" ||
 		strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
-		return fmt.Errorf("status %d, %v", w.Code, w.Header())
+		return timing, fmt.Errorf("status %d, %v", w.Code, w.Header())
 	}
-	if err := decodeBody(&s, w.Body.Bytes()); err != nil {
-		return err
+	if err = decodeBody(&s, w.Body.Bytes()); err == nil {
+		put(&s)
 	}
-	put(&s)
-	return nil
+	return timing, err
 }
 
 // responseWriter keeps a response of limited size.
@@ -255,19 +247,14 @@ type ignoreEvents struct{}
 
 func (ignoreEvents) Scraped(scrape.Result) {}
 func (ignoreEvents) Summarized(error)      {}
-func (ignoreEvents) NodeDeleted(string)    {}
 
 // lists returns the metrics of all pods and nodes, as the server would.
 func (s *simulation) lists() (pods, nodes []served) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	now := s.clock.At(time.Now())
 	timestamp := func(at usage.Time) time.Time { return at.Time().Truncate(timestampUnit) }
 	valueOf := func(a usage.Amount) value { return value{float64(a.CPUNanocores) / 1e9, int64(a.Memory >> 10)} }
-	for _, key := range slices.Sorted(maps.Keys(s.pods)) {
-		p := s.pods[key]
-		u := s.store.Pod(objects.NodeName(p.Node), p.Namespace, p.Name, now)
-		if !p.isRunning || u == nil {
+	for _, u := range s.view.PodUsages(s.view.RunningPods("", labels.Everything()), now) {
+		if u == nil {
 			continue
 		}
 		one := served{name: podName(u.Namespace, u.Name), timestamp: timestamp(u.At), window: u.Window}
@@ -277,10 +264,10 @@ func (s *simulation) lists() (pods, nodes []served) {
 		}
 		pods = append(pods, one)
 	}
-	for name := range s.nodes {
-		if u := s.store.Node(name, now); u != nil {
+	for _, n := range s.view.Nodes.List("", labels.Everything()) {
+		if u := s.view.Store.Node(n.Name, now); u != nil {
 			nodes = append(nodes, served{
-				nodeName(name), timestamp(u.At), u.Window, []seriesKey{{}}, []value{valueOf(u.Amount)},
+				nodeName(n.Name), timestamp(u.At), u.Window, []seriesKey{{}}, []value{valueOf(u.Amount)},
 			})
 		}
 	}
@@ -320,15 +307,13 @@ func (s *simulation) start(t *testing.T, nodes, pods int) context.Context {
 
 // someNodes returns the nodes of which a reader reads.
 func (s *simulation) someNodes(reader uint64) iter.Seq[string] {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var names []string
-	for i, name := range slices.Sorted(maps.Keys(s.nodes)) {
-		if uint64(i)%5 < reader {
-			names = append(names, name)
+	return func(yield func(string) bool) {
+		for i, n := range s.view.Nodes.List("", labels.Everything()) {
+			if uint64(i)%5 < reader && !yield(n.Name) {
+				return
+			}
 		}
 	}
-	return slices.Values(names)
 }
 
 // forEachSeed runs simulations of several minutes each.
@@ -387,7 +372,7 @@ func TestStartsMoveWhileAClockIsAhead(t *testing.T) {
 				}
 			}
 			s.churn.moveStarts(n, kubelettest.MoveStarts(by))
-			n.setFaults()
+			s.churn.setFaults(n)
 			check(100 * time.Second)
 			s.churn.setClock(n, 69*time.Second)
 			check(9 * time.Second)
@@ -395,7 +380,7 @@ func TestStartsMoveWhileAClockIsAhead(t *testing.T) {
 			check(20 * time.Second)
 			s.churn.setClock(n, 0)
 			check(12 * time.Second)
-			s.churn.clearFaults(func(*liveNode) bool { return true })
+			s.churn.clearFaults(func(*node) bool { return true })
 			check(2 * time.Minute)
 		})
 	}

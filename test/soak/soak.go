@@ -16,7 +16,6 @@ import (
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 	"github.com/kube-vitals/kube-vitals/test/internal/objects"
-	"github.com/kube-vitals/kube-vitals/test/internal/process"
 	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
 
@@ -55,7 +54,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	fleet := kubelettest.NewFleet(kubelettest.FleetConfig{CA: c.CA})
 	defer fleet.Close()
-	o := newOracle(newTolerances(resolution))
+	o := newOracle(resolution)
 	s := &soak{config: cfg, cluster: c, oracle: o, churn: &churn{
 		fleet: fleet, oracle: o, random: rand.New(rand.NewPCG(cfg.seed, 0)), events: map[string]int{},
 	}}
@@ -72,12 +71,12 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	peak, err := process.PeakResident(s.server.Process.PID())
+	used, err := s.server.Process.Usage()
 	if err != nil {
 		return err
 	}
-	s.print(peak)
-	return errors.Join(checkGrowth(before, after), s.check(peak))
+	s.print(used.Peak)
+	return errors.Join(checkGrowth(before, after), s.check(used.Peak))
 }
 
 // start fills the cluster and starts the server.

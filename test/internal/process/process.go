@@ -75,9 +75,6 @@ func (p *Process) run(started chan<- error) {
 // Done returns a channel that is closed when the program has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// PID returns the program's process ID.
-func (p *Process) PID() int { return p.cmd.Process.Pid }
-
 // Running returns nil while the program runs, and afterwards an error with the end of its log.
 func (p *Process) Running() error {
 	select {

@@ -142,36 +142,18 @@ func TestPoll(t *testing.T) {
 	}
 }
 
-// TestUsage opens and reads a file, and reads what /proc reports of this process.
-func TestUsage(t *testing.T) { // not parallel: other tests open files
-	pid := os.Getpid()
-	before, err := Descriptors(pid)
-	if err != nil {
-		t.Fatal(err)
+// TestUsage reads what /proc reports of a program that has used some CPU and opened one more file.
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	p := shell(t, `exec 9</dev/zero; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; echo ready; sleep 1000`)
+	awaitReady(t, p)
+	u, err := p.Usage()
+	if err != nil || u.CPU < 10*time.Millisecond || u.Anonymous == 0 || u.Anonymous >= u.Resident ||
+		u.Resident > u.Peak || u.Received == 0 || u.Descriptors < 4 {
+		t.Errorf("Usage() = %+v and %v", u, err)
 	}
-	bytes, err := ReadBytes(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Open("process_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	n, err := io.Copy(io.Discard, f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if after, err := ReadBytes(pid); err != nil || after < bytes+uint64(n) {
-		t.Errorf("ReadBytes() = %d and %v, want at least %d", after, err, bytes+uint64(n))
-	}
-	if after, err := Descriptors(pid); err != nil || after <= before {
-		t.Errorf("Descriptors() = %d and %v with one more file, before it was %d", after, err, before)
-	}
-	if _, err := Descriptors(-1); err == nil {
-		t.Error("Descriptors(-1) returned no error")
-	}
-	if _, err := ReadBytes(-1); err == nil {
-		t.Error("ReadBytes(-1) returned no error")
+	p.Kill()
+	if u, err := p.Usage(); err == nil {
+		t.Errorf("Usage() = %+v after the end", u)
 	}
 }
