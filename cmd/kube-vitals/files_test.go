@@ -86,7 +86,7 @@ func TestFileErrors(t *testing.T) {
 		"--kubeconfig=clusters-number": {
 			"--kubeconfig: DIR/clusters-number: the file is not a kubeconfig file: Config.clusters cannot be a number"},
 		"--kubeconfig=no-context":            {"--kubeconfig: DIR/no-context: the file has no current-context"},
-		"--kubeconfig=other-context":         {"--kubeconfig: DIR/other-context: ", "context was not found for specified context: z"},
+		"--kubeconfig=other-context":         {"--kubeconfig: DIR/other-context: invalid configuration: [context was"},
 		"--kubeconfig=kubeconfig-ca":         {"--kubeconfig: DIR/kubeconfig-ca: ", "DIR/no-ca"},
 		"--authentication-kubeconfig=empty":  {"--authentication-kubeconfig: DIR/empty: "},
 		"--authorization-kubeconfig=empty":   {"--authorization-kubeconfig: DIR/empty: "},
@@ -109,7 +109,8 @@ func TestFileErrors(t *testing.T) {
 		"--tls-sni-cert-key=no,key": {"--tls-sni-cert-key: open DIR/no"},
 		"--tls-cert-file=crt":       {"--tls-cert-file and --tls-private-key-file must be set together"},
 		"--tls-cert-file=no --kubelet-port=x": {
-			"--kubelet-port", "--tls-cert-file and --tls-private-key-file", "--tls-cert-file, --tls-private-key-file: open DIR/no"},
+			"--kubelet-port", "--tls-cert-file and --tls-private-key-file",
+			"--tls-cert-file, --tls-private-key-file: open DIR/no"},
 		"--tls-private-key-file=text": {
 			"--tls-cert-file and --tls-private-key-file must be set together"},
 		"--kubeconfig=no --kubelet-client-key=k": {

@@ -230,6 +230,6 @@ func (l *List) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind
 // DeepCopyObject implements runtime.Object. Everything that the Items point to is immutable.
 func (l *List) DeepCopyObject() runtime.Object {
 	c := *l
-	c.ListMeta, c.Items = *l.ListMeta.DeepCopy(), slices.Clone(l.Items)
+	c.ListMeta, c.Items = *l.DeepCopy(), slices.Clone(l.Items)
 	return &c
 }
