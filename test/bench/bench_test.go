@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
-	"github.com/kube-vitals/kube-vitals/internal/testfile"
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 )
@@ -114,7 +113,10 @@ func TestFlags(t *testing.T) {
 	if err != nil || fmt.Sprint(cfg.sizes, cfg.serverArgs) != "[{100 30} {20000 5}] [--v=2]" {
 		t.Errorf("got %v, %v and error %v", cfg.sizes, cfg.serverArgs, err)
 	}
-	text := testfile.Read(t, "../../charts/kube-vitals/values.yaml")
+	text, err := os.ReadFile("../../charts/kube-vitals/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var values struct {
 		Resources struct {
 			Limits struct{ Memory resource.Quantity }
@@ -198,7 +200,10 @@ func TestRows(t *testing.T) {
 // README are those of the last rows of scaling.csv: run make plot, and edit comparison.svg.
 func TestScalingPage(t *testing.T) {
 	const docs = "../../docs/"
-	want := testfile.Read(t, docs+"scaling.md")
+	want, err := os.ReadFile(docs + "scaling.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	page := filepath.Join(t.TempDir(), "page.md")
 	if err := os.WriteFile(page, want, 0o644); err != nil {
 		t.Fatal(err)
@@ -209,7 +214,10 @@ func TestScalingPage(t *testing.T) {
 	if got, err := os.ReadFile(page); err != nil || string(got) != string(want) {
 		t.Errorf("the table is not that of scaling.csv (error %v):\n%s", err, got)
 	}
-	image := testfile.Read(t, docs+"images/comparison.svg")
+	image, err := os.ReadFile(docs + "images/comparison.svg")
+	if err != nil {
+		t.Fatal(err)
+	}
 	rows := 0
 	for line := range strings.Lines(string(want)) {
 		if cells := strings.Split(line, " | "); strings.HasPrefix(line, "| 1,000 |") {

@@ -39,7 +39,8 @@ func watchStart(ctx context.Context, server *cluster.Standalone, s shape) (map[s
 	limit := 2*time.Minute + time.Duration(s.nodes)*100*time.Millisecond
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not all nodes and pods have metrics after %s", limit))
 	defer cancel()
-	slower := time.Duration(max(1, s.nodes/1000))
+	slower := max(1, s.nodes/1000)
+	nodes, pods := nodesPause*time.Duration(slower), podsPause*time.Duration(slower)
 	var mu sync.Mutex
 	var err error
 	values := map[string]float64{}
@@ -65,15 +66,15 @@ func watchStart(ctx context.Context, server *cluster.Standalone, s shape) (map[s
 	var group sync.WaitGroup
 	group.Go(func() { items("ready_seconds", "/readyz", 0, nodesPause) })
 	group.Go(func() {
-		items("first_node_seconds", allNodes, 1, slower*nodesPause)
-		items("all_nodes_seconds", allNodes, s.nodes, slower*nodesPause)
+		items("first_node_seconds", allNodes, 1, nodes)
+		items("all_nodes_seconds", allNodes, s.nodes, nodes)
 	})
 	group.Go(func() {
 		// Lists of all pods would slow down the start. They begin when one namespace, whose pods are on
 		// many nodes, is complete.
-		items("first_pod_seconds", shop, 1, slower*podsPause)
-		items("shop_seconds", shop, s.shop(), slower*podsPause)
-		items("all_pods_seconds", allPods, s.pods(), slower*podsPause)
+		items("first_pod_seconds", shop, 1, pods)
+		items("shop_seconds", shop, s.shop(), pods)
+		items("all_pods_seconds", allPods, s.pods(), pods)
 	})
 	group.Wait()
 	if err != nil {
