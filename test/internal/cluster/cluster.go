@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -390,16 +391,22 @@ func (c *Cluster) Stop() {
 	}
 }
 
-// FreePorts returns n unused TCP ports of 127.0.0.1.
+// FreePorts returns n unused TCP ports of 127.0.0.1. They are below those that Linux gives to outgoing
+// connections: such a connection of another test would take the port before the caller does.
 func FreePorts(n int) ([]int, error) {
+	const first, last = 10_000, 32_767
 	ports := make([]int, 0, n)
-	for range n {
-		listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not block
+	for len(ports) < n {
+		port := first + rand.IntN(last-first+1)
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)) //nolint:noctx // it does not block
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("find a free port on 127.0.0.1: %w", err)
 		}
 		defer listener.Close() // at the end, so that all ports differ
-		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
+		ports = append(ports, port)
 	}
 	return ports, nil
 }

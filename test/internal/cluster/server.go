@@ -97,8 +97,8 @@ func (c *Cluster) InstallWith(ctx context.Context, values []string, args ...stri
 	if s.Process, err = c.StartProcess(s.binary, s.args...); err != nil {
 		return nil, err
 	}
-	if err := c.awaitAvailable(ctx); err != nil {
-		return nil, fmt.Errorf("%w%s", err, s.Tail())
+	if err := s.Poll(ctx, startTimeout, available, c.areAvailable); err != nil {
+		return nil, err
 	}
 	bundle, err := c.Kubectl(ctx, "get", "apiservice", "v1.metrics.k8s.io", "--output=jsonpath={.spec.caBundle}")
 	if err != nil {
@@ -186,7 +186,7 @@ func (c *Cluster) Upgrade(ctx context.Context, values ...string) error {
 	if err := c.RouteService(ctx); err != nil {
 		return err
 	}
-	return c.awaitAvailable(ctx)
+	return process.Poll(ctx, startTimeout, available, c.areAvailable)
 }
 
 // RouteService makes the chart's Service an alias of localhost. Each run of helm undoes that. The
@@ -197,9 +197,11 @@ func (c *Cluster) RouteService(ctx context.Context) error {
 	return err
 }
 
-func (c *Cluster) awaitAvailable(ctx context.Context) error {
+const available = "the APIServices to be available"
+
+func (c *Cluster) areAvailable(ctx context.Context) error {
 	_, err := c.Kubectl(ctx, "wait", "apiservices", "--selector=app.kubernetes.io/instance="+Release,
-		"--for=condition=Available", fmt.Sprintf("--timeout=%s", startTimeout))
+		"--for=condition=Available", "--timeout=5s")
 	return err
 }
 
