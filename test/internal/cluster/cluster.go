@@ -261,6 +261,8 @@ func (c *Cluster) startControllers(ctx context.Context) error {
 		"--service-account-private-key-file="+c.File("service-accounts.key"),
 		"--root-ca-file="+c.File("ca.crt"),
 		"--use-service-account-credentials",
+		"--kube-api-qps=100", // the demo creates 200 pods
+		"--kube-api-burst=200",
 		"--controllers=clusterrole-aggregation-controller,deployment-controller,endpointslice-controller,"+
 			"garbage-collector-controller,horizontal-pod-autoscaler-controller,namespace-controller,"+
 			"pod-garbage-collector-controller,replicaset-controller,root-ca-certificate-publisher-controller,"+
