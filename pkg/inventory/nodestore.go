@@ -37,7 +37,7 @@ func (s *nodeStore) Transformer() cache.TransformFunc {
 }
 
 func (s *nodeStore) set(object any) {
-	target := s.slim(object.(*corev1.Node))
+	target := s.slim(object.(*corev1.Node)) // the Reflector drops objects of other types
 	target.Labels = nil
 	s.targets.Set(target)
 }

@@ -61,9 +61,9 @@ type Config struct {
 	// UserAgent is sent with each request.
 	UserAgent string
 
-	// Reloaded is called when changed files above are in use, with nil, and once for each error because
-	// of which the old content stays in use. A Fetch calls it and waits for it, so it must not use the
-	// client.
+	// Reloaded is called when one of the files above has changed: with nil when the new content is in use,
+	// or with the error because of which the old content stays in use. An error that stays the same is
+	// reported once. A Fetch calls Reloaded and waits for it, so it must not use the client.
 	Reloaded func(files string, err error)
 }
 

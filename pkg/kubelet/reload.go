@@ -77,7 +77,7 @@ func (r *reloader[T]) get() (value T, version int) {
 	return r.value, r.version
 }
 
-// reload reads the files again. Contents that cannot be used change nothing. Each change is reported once.
+// reload reads the files again. Contents that cannot be used change nothing. See Config.Reloaded.
 func (r *reloader[T]) reload() {
 	problem, changed := "", false
 	contents, err := readFiles(r.files)

@@ -121,14 +121,14 @@ func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) {
 		c.lastSeen, c.pod.lastSeen = a.at, a.at
 		// In the steady state, a sample is of the pod in the API server because the previous one is.
 		isProven := c.isProven && s.StartedAt == c.prev.startedAt
-		if !isProven && n.config.State != nil && !n.accept(i, s, a) {
+		if !isProven && n.config.State != nil && !n.accept(c, s, a) {
 			s, c.isNew = &usage.Sample{}, false
 		}
 		if c.observe(s, a) {
 			c.pod.changed = true
 		}
 	}
-	if a.dropped {
+	if len(a.ended) > 0 {
 		n.containers = slices.DeleteFunc(n.containers, func(c *container) bool {
 			if len(a.ended) == 0 || c != a.ended[0] {
 				return false

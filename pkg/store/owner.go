@@ -19,9 +19,8 @@ const runsOnFor = time.Hour
 
 // accept compares the sample of a container with the start in the API server, and reports whether it
 // may be of the pod in the API server. It drops what was stored of another pod while the API server
-// did not show a start, and ends a container that is of another pod only.
-func (n *node) accept(i int, s *usage.Sample, a *arrival) bool {
-	c := n.containers[i]
+// did not show a start, and notes in the arrival a container that is of another pod only.
+func (n *node) accept(c *container, s *usage.Sample, a *arrival) bool {
 	state := n.config.State(n.name, c.pod.key.namespace, c.pod.key.name, c.name.Value())
 	_, isRemoved := n.removed[c.pod.key]
 	runsOn := isRemoved && !state.Running && state.EarliestStart == 0 // the next pod of the name has not started

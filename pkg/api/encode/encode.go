@@ -229,7 +229,7 @@ func (l *List) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind
 
 // DeepCopyObject implements runtime.Object. Everything that the Items point to is immutable.
 func (l *List) DeepCopyObject() runtime.Object {
-	c := *l
-	c.ListMeta, c.Items = *l.DeepCopy(), slices.Clone(l.Items)
+	c, meta := *l, l.ListMeta
+	c.ListMeta, c.Items = *meta.DeepCopy(), slices.Clone(l.Items)
 	return &c
 }

@@ -393,8 +393,8 @@ func (c *Cluster) Stop() {
 	}
 }
 
-// FreePorts returns n unused TCP ports of 127.0.0.1. They are below those that Linux gives to outgoing
-// connections: such a connection of another test would take the port before the caller does.
+// FreePorts returns n TCP ports of 127.0.0.1 that are free. They are below those that Linux uses for
+// outgoing connections: such a connection of another test could take the port before the caller does.
 func FreePorts(n int) ([]int, error) {
 	const first, last = 10_000, 32_767
 	ports := make([]int, 0, n)

@@ -197,6 +197,7 @@ func (c *Cluster) RouteService(ctx context.Context) error {
 	return err
 }
 
+// available is what areAvailable checks.
 const available = "the APIServices to be available"
 
 func (c *Cluster) areAvailable(ctx context.Context) error {
