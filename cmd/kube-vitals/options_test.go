@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/server"
 )
 
@@ -37,6 +39,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, same := range map[string]bool{
+		"devices":         c.Devices == nil && c.Prometheus == nil,
 		"resolution":      c.Resolution == 15*time.Second,
 		"max sample age":  c.MaxSampleAge == time.Minute,
 		"rate window":     c.RateWindow == 15*time.Second,
@@ -72,26 +75,29 @@ func TestFlags(t *testing.T) {
 		"--metric-resolution=5s": func(c server.Config) bool {
 			return c.MaxSampleAge == 20*time.Second && c.Kubelet.Timeout == 4500*time.Millisecond
 		},
-		"--max-sample-age 45s": func(c server.Config) bool { return c.MaxSampleAge == 45*time.Second },
-		"--rate-window=1s":     func(c server.Config) bool { return c.RateWindow == time.Second },
-		"--rate-window=1m":     func(c server.Config) bool { return c.RateWindow == time.Minute },
-		"--metric-resolution=5s --max-sample-age=10s": func(c server.Config) bool {
-			return c.RateWindow == 10*time.Second
+		"--metric-resolution=5s --max-sample-age=10s": func(c server.Config) bool { return c.RateWindow == 10*time.Second },
+		"--rate-window=1m":                            func(c server.Config) bool { return c.RateWindow == time.Minute },
+		"--max-sample-age 45s --rate-window=1s -l zone=a --missing-metrics-warnings=false": func(c server.Config) bool {
+			return c.MaxSampleAge == 45*time.Second && c.RateWindow == time.Second && c.NodeSelector == "zone=a" &&
+				!c.MissingMetricsWarnings
 		},
-		"--kubelet-request-timeout 3s":      func(c server.Config) bool { return c.Kubelet.Timeout == 3*time.Second },
-		"-l zone=a":                         func(c server.Config) bool { return c.NodeSelector == "zone=a" },
-		"--node-selector zone!=a":           func(c server.Config) bool { return c.NodeSelector == "zone!=a" },
-		"--missing-metrics-warnings=false":  func(c server.Config) bool { return !c.MissingMetricsWarnings },
-		"--kubelet-use-node-status-port":    func(c server.Config) bool { return c.Kubelet.UseNodeStatusPort },
-		"--kubelet-port=1":                  func(c server.Config) bool { return c.Kubelet.Port == 1 },
-		"--kubelet-insecure-tls":            func(c server.Config) bool { return c.Kubelet.TLS.Insecure },
-		"--kubelet-certificate-authority=f": func(c server.Config) bool { return c.Kubelet.TLS.CAFile == "f" },
-		"--kubelet-client-certificate=c --kubelet-client-key=k": func(c server.Config) bool {
-			return c.Kubelet.TLS.CertFile == "c" && c.Kubelet.TLS.KeyFile == "k"
+		"--node-selector zone!=a": func(c server.Config) bool { return c.NodeSelector == "zone!=a" },
+		"--kubelet-use-node-status-port --kubelet-port=1 --kubelet-preferred-address-types=InternalIP,Hostname " +
+			"--kubelet-request-timeout 3s --kubelet-max-response-bytes=65536 --kubelet-gzip": func(c server.Config) bool {
+			k := c.Kubelet
+			return k.UseNodeStatusPort && k.Port == 1 && slices.Equal(k.AddressTypes, []string{"InternalIP", "Hostname"}) &&
+				k.Timeout == 3*time.Second && k.MaxBodyBytes == 1<<16 && k.Gzip
+		},
+		"--kubelet-certificate-authority=f --kubelet-client-certificate=c --kubelet-client-key=k": func(
+			c server.Config) bool {
+			return c.Kubelet.TLS.CAFile == "f" && c.Kubelet.TLS.CertFile == "c" && c.Kubelet.TLS.KeyFile == "k"
+		},
+		"--kubelet-insecure-tls --kubelet-allow-loopback": func(c server.Config) bool {
+			return c.Kubelet.TLS.Insecure && c.Kubelet.AllowLoopback
 		},
 		"--deprecated-kubelet-completely-insecure": func(c server.Config) bool { return c.Kubelet.PlainHTTP },
-		"--kubelet-preferred-address-types=InternalIP,Hostname": func(c server.Config) bool {
-			return slices.Equal(c.Kubelet.AddressTypes, []string{"InternalIP", "Hostname"})
+		"--kubelet-service-account=kube-vitals-kubelet --kubelet-pins=p": func(c server.Config) bool {
+			return c.KubeletServiceAccount == "kube-vitals-kubelet" && c.KubeletPins == "p"
 		},
 		"--kubeconfig=f": func(c server.Config) bool {
 			return c.Kubeconfig == "f" && c.Authentication.RemoteKubeConfigFile == "f" &&
@@ -100,15 +106,11 @@ func TestFlags(t *testing.T) {
 		"--kubeconfig=f --authentication-kubeconfig=g --authorization-kubeconfig=h": func(c server.Config) bool {
 			return c.Authentication.RemoteKubeConfigFile == "g" && c.Authorization.RemoteKubeConfigFile == "h"
 		},
-		"--kubelet-max-response-bytes=65536": func(c server.Config) bool { return c.Kubelet.MaxBodyBytes == 1<<16 },
-		"--tls-secret=s --tls-names=a.b.svc,a.b --tls-lifetime=24h": func(c server.Config) bool {
+		"--tls-secret=s --tls-names=a.b.svc,a.b --tls-lifetime=24h --tls-ca-configmap=c": func(c server.Config) bool {
 			cert := c.ServingCert
 			return cert.Secret == "s" && slices.Equal(cert.Names, []string{"a.b.svc", "a.b"}) &&
 				slices.Equal(cert.APIServices, []string{"v1.metrics.k8s.io", "v1beta1.metrics.k8s.io"}) &&
-				cert.Lifetime == 24*time.Hour && cert.Settle == 10*time.Minute
-		},
-		"--tls-secret=s --tls-names=a.b.svc --tls-ca-configmap=c": func(c server.Config) bool {
-			return c.ServingCert.ConfigMap == "c"
+				cert.Lifetime == 24*time.Hour && cert.Settle == 10*time.Minute && cert.ConfigMap == "c"
 		},
 		"--tls-ca-configmap=c --tls-names=a --tls-secret=": func(c server.Config) bool { // disables it
 			return c.ServingCert.Secret == ""
@@ -117,30 +119,16 @@ func TestFlags(t *testing.T) {
 		"--tls-secret=s --tls-names=a.b.svc --service=a.b.svc:8443": func(c server.Config) bool {
 			return c.ServingCert.Service == "a.b.svc:8443"
 		},
-		"--kubelet-service-account=kube-vitals-kubelet": func(c server.Config) bool {
-			return c.KubeletServiceAccount == "kube-vitals-kubelet"
-		},
-		"--kubelet-pins=p": func(c server.Config) bool { return c.KubeletPins == "p" },
-		"--node-events --deployment=kube-vitals": func(c server.Config) bool {
-			return c.EventDeployment == "kube-vitals"
-		},
-		"--deployment=kube-vitals --node-events=false": func(c server.Config) bool { // disables it
-			return c.EventDeployment == ""
-		},
-		"--kubelet-allow-loopback": func(c server.Config) bool { return c.Kubelet.AllowLoopback },
-		"--kubelet-gzip":           func(c server.Config) bool { return c.Kubelet.Gzip },
-		"--secure-port=10250 --cert-dir=/tmp": func(c server.Config) bool {
-			return c.Serving.BindPort == 10250 && c.Serving.ServerCert.CertDirectory == "/tmp"
-		},
-		"--profiling=false --enable-priority-and-fairness=false": func(c server.Config) bool {
-			return !c.Features.EnableProfiling
+		"--node-events --deployment=d":                 func(c server.Config) bool { return c.EventDeployment == "d" },
+		"--deployment=kube-vitals --node-events=false": func(c server.Config) bool { return c.EventDeployment == "" },
+		"--secure-port=10250 --cert-dir=/tmp --profiling=false --enable-priority-and-fairness=false": func(
+			c server.Config) bool {
+			return c.Serving.BindPort == 10250 && c.Serving.ServerCert.CertDirectory == "/tmp" && !c.Features.EnableProfiling
 		},
 	} {
 		c, err := parse(strings.Fields(args)...)
-		if err != nil {
-			t.Errorf("%s: %v", args, err)
-		} else if !same(c) {
-			t.Errorf("%s: got %+v", args, c)
+		if err != nil || !same(c) {
+			t.Errorf("%s: got %+v, %v", args, c, err)
 		}
 	}
 }
@@ -159,11 +147,16 @@ func TestFlagsOfMetricsServer(t *testing.T) {
 	}
 }
 
+// TestErrors checks that each command line has these errors, one on a line, and no others.
 func TestErrors(t *testing.T) {
-	checkErrors(t, map[string][]string{
+	const plainHTTP = "--deprecated-kubelet-completely-insecure"
+	const noTLS = " has no effect with " + plainHTTP + ", with which there is no TLS: remove one of them"
+	const unverified = "--kubelet-certificate-authority has no effect with %s, with which no certificate is verified: " +
+		"remove one of them"
+	const pair = "--kubelet-client-certificate and --kubelet-client-key must be set together"
+	for args, want := range map[string][]string{
 		"--tls-names=a.b.svc":          {"--tls-names needs --tls-secret"},
 		"--tls-secret=s":               {"--tls-secret needs --tls-names"},
-		"--tls-secret=s --tls-names=":  {"--tls-secret needs --tls-names"},
 		"--tls-secret=s --service=a.b": {"--tls-secret needs --tls-names"},
 		"--tls-ca-configmap=c":         {"--tls-ca-configmap needs --tls-secret"},
 		"--tls-secret= --service=a.b":  {"--service: the Service must be named NAME.NAMESPACE.svc or"},
@@ -181,7 +174,6 @@ func TestErrors(t *testing.T) {
 			"--metric-resolution must be at least 5s, but is -1s"},
 		"--max-sample-age=29s": {
 			"--max-sample-age must be at least 2 × --metric-resolution, so 30s, but is 29s"},
-		"--max-sample-age=0s": {"--max-sample-age must be at least"},
 		"--rate-window=900ms": {"--rate-window must be at least 1s, but is 900ms"},
 		"--rate-window=0s":    {"--rate-window must be at least 1s, but is 0s"},
 		"--rate-window=61s": {
@@ -191,15 +183,10 @@ func TestErrors(t *testing.T) {
 		"--rate-window=banana --max-sample-age=30s":   {`"banana"`},
 		"--kubelet-request-timeout=14s": {
 			"--kubelet-request-timeout must be at most 9/10 of --metric-resolution, so 13.5s, but is 14s"},
-		"--kubelet-request-timeout=-1s": {"--kubelet-request-timeout"},
-		"--kubelet-port=65536":          {"--kubelet-port"},
 		"--kubelet-preferred-address-types=InternalIp": {
 			`"InternalIp" is not a type of node addresses; the types are Hostname, `},
 		"--kubelet-preferred-address-types=": {
 			"--kubelet-preferred-address-types must name at least one"},
-		"--kubelet-client-key=k":                                          {"--kubelet-client-certificate"},
-		"--kubelet-insecure-tls --kubelet-certificate-authority=f":        {"--kubelet-insecure-tls"},
-		"--deprecated-kubelet-completely-insecure --kubelet-insecure-tls": {"--deprecated-kubelet-completely-insecure"},
 		"--kubelet-service-account=a/b": {
 			`--kubelet-service-account: "a/b" is not a valid name`},
 		"--kubelet-service-account=a --kubelet-client-certificate=c --kubelet-client-key=k": {
@@ -238,11 +225,8 @@ func TestErrors(t *testing.T) {
 		"--kubelet-port=x --kubelet-max-response-bytes=x --secure-port=x --bind-address=x --max-requests-inflight=x": {
 			`"--kubelet-port"`, `"--kubelet-max-response-bytes"`, `"--secure-port"`, `"--bind-address"`,
 			`"--max-requests-inflight"`},
-		"--profiling=x": {`"--profiling"`},
 		"--tls-secret=s --tls-names=a.b.svc --tls-lifetime=x --tls-settle=x": {`"--tls-lifetime"`, `"--tls-settle"`},
-		"--metric-resoluton=30s": {"unknown flag: --metric-resoluton; see --help"},
-		"--x":                    {"unknown flag: --x; see --help"},
-		"-x":                     {"unknown shorthand flag: 'x' in -x; see --help"},
+		"-x": {"unknown shorthand flag: 'x' in -x; see --help"},
 		"-metric-resolution=30s": {
 			"unknown shorthand flag: 'm' in -metric-resolution=30s; see --help"},
 		"-help":                            {"unknown shorthand flag: 'e' in -elp; see --help"},
@@ -253,27 +237,60 @@ func TestErrors(t *testing.T) {
 		"--metric-resolution=x --kubelet-port=y stray": {`"--metric-resolution"`, `"--kubelet-port"`, `"stray"`},
 		"--metric-resolution=1s --kubelet-port=-1 -l a=( --secure-port=0": {
 			"--metric-resolution", "--kubelet-port", "--node-selector", "--secure-port"},
+		"--kubelet-port=65536":            {"--kubelet-port must be from 1 to 65535, but is 65536"},
+		"--kubelet-request-timeout=-1s":   {"--kubelet-request-timeout must be above 0, but is -1s"},
+		"--kubelet-max-response-bytes=-1": {"--kubelet-max-response-bytes must be at least 65536, but is -1"},
+		"--kubelet-client-certificate=c":  {pair},
+		"--kubelet-client-key=k":          {pair},
+
+		"--kubelet-insecure-tls --kubelet-certificate-authority=f": {fmt.Sprintf(unverified, "--kubelet-insecure-tls")},
+		plainHTTP + " --kubelet-insecure-tls --kubelet-client-certificate=c --kubelet-client-key=k": {
+			"--kubelet-insecure-tls" + noTLS, "--kubelet-client-certificate" + noTLS},
+		plainHTTP + " --kubelet-port=-1 --kubelet-certificate-authority=f": {
+			"--kubelet-port must be from 1 to 65535, but is -1", fmt.Sprintf(unverified, plainHTTP)},
+		"--active-resolution=-5s":                        {"must be 0 (off) or at least 1s, but is -5s"},
+		"--active-resolution=999ms":                      {"must be 0 (off) or at least 1s, but is 999ms"},
+		"--active-resolution=15s":                        {"must be less than --metric-resolution, 15s, but is 15s"},
+		"--metric-resolution=6s --active-resolution=10s": {"--metric-resolution, 6s, but is 10s"},
+		"--metric-resolution=1s --active-resolution=2s":  {"--metric-resolution must be at least 5s"},
+		"--active-budget=0.9":                            {"--active-budget must be a number of at least 1"},
+		"--active-budget=NaN":                            {"--active-budget must be a number of at least 1"},
+		"--active-budget=+Inf --active-resolution=500ms": {"--active-budget must be", "--active-resolution must be 0"},
+		"--source=prometheus --prometheus-url=http://p --active-resolution=5s --active-budget=3": {
+			"--active-resolution has no effect with --source=prometheus", "--active-budget has no effect"},
+		"--resources=cpu,disk": {
+			`--resources: "disk" is not a resource that can be served; these are cpu, memory, swap and ephemeral-storage`,
+			"--resources must contain memory", "--resources must contain swap"},
+		"--resources=": {
+			"--resources must contain cpu", "--resources must contain memory", "--resources must contain swap"},
+		"--ephemeral-storage-interval=1m": {
+			"--ephemeral-storage-interval has no effect without ephemeral-storage in --resources"},
+		"--resources=cpu,memory,swap,ephemeral-storage --ephemeral-storage-interval=9s": {
+			"--ephemeral-storage-interval must be at least 10s, but is 9s"},
+		"--resources=cpu,memory,swap,ephemeral-storage --ephemeral-storage-interval=-1s": {"must be at least 10s"},
+		"--source=prometheus --prometheus-url=http://p --resources=cpu,memory,swap,ephemeral-storage": {
+			"--resources: ephemeral-storage is read from kubelets, so it cannot be served with --source=prometheus"},
+		"--source=x":                {`--source is "x", but must be kubelet or prometheus`},
+		"--source=prometheus":       {"--prometheus-url is required"},
+		"--prometheus-url=http://p": {"--prometheus-url has no effect without --source=prometheus"},
+		"--prometheus-config=f":     {"--prometheus-config has no effect"},
+		"--source=prometheus --prometheus-url=http://p --max-sample-age=35s": {"--max-sample-age must be at least 40s"},
+		"--source=prometheus --prometheus-url=http://p --rate-window=15s": {
+			"--rate-window has no effect with --source=prometheus, which does not connect to kubelets: remove it"},
+		"--source=prometheus --prometheus-url=p:9090 --kubelet-port=1 --kubelet-insecure-tls": {
+			"--prometheus-url: it must start with http://", "--kubelet-port has no effect with --source=prometheus",
+			"--kubelet-insecure-tls has no effect"},
 		// Flags that cannot be parsed do not hide the errors of others.
 		"--metric-resolution=1s --kubelet-port=-1 stray --bar": {
 			"--bar", "stray", "--metric-resolution", "--kubelet-port"},
-	})
-}
-
-// checkErrors checks that each command line has these errors, one on a line, and no others.
-func checkErrors(t *testing.T, wanted map[string][]string) {
-	t.Helper()
-	for args, want := range wanted {
+	} {
 		_, err := parse(strings.Fields(args)...)
-		if err == nil {
-			t.Errorf("%s: got no error", args)
-			continue
-		}
-		lines := strings.Split(err.Error(), "\n")
-		if len(lines) != len(want) {
+		lines := strings.Split(fmt.Sprint(err), "\n")
+		if err == nil || len(lines) != len(want) {
 			t.Errorf("%s: got %d errors, want %q:\n%v", args, len(lines), want, err)
 		}
 		for _, part := range want {
-			if !strings.Contains(err.Error(), part) {
+			if !strings.Contains(fmt.Sprint(err), part) {
 				t.Errorf("%s: got no %q in\n%v", args, part, err)
 			}
 		}
@@ -287,5 +304,51 @@ func TestVersion(t *testing.T) {
 	}
 	if !strings.HasPrefix(out.String(), "kube-vitals "+version+", commit ") {
 		t.Errorf("got %q", out.String())
+	}
+}
+
+func TestActiveNodes(t *testing.T) {
+	for args, want := range map[string]scrape.Active{
+		"":                             {Resolution: defaultActiveResolution, Budget: 2},
+		"--metric-resolution=30s":      {Resolution: defaultActiveResolution, Budget: 2},
+		"--metric-resolution=5s":       {Budget: 2}, // nothing shorter is the default
+		"--active-resolution=0":        {Budget: 2},
+		"--active-resolution=10s":      {Resolution: 10 * time.Second, Budget: 2},
+		"--active-budget=1.5":          {Resolution: defaultActiveResolution, Budget: 1.5},
+		"--active-resolution=14999ms":  {Resolution: 14999 * time.Millisecond, Budget: 2},
+		"--active-resolution=1s -l a=": {Resolution: time.Second, Budget: 2},
+		"--metric-resolution=5s --active-resolution=2s --active-budget=1": {Resolution: 2 * time.Second, Budget: 1},
+		"--source=prometheus --prometheus-url=http://p":                   {Budget: 2},
+	} {
+		c, err := parse(strings.Fields(args)...)
+		if err != nil || c.Active != want {
+			t.Errorf("%s: got %+v, %v, want %+v", args, c.Active, err, want)
+		}
+	}
+}
+
+func TestResources(t *testing.T) {
+	for args, want := range map[string]time.Duration{
+		"":                            0,
+		"--resources=swap,memory,cpu": 0,
+		"--resources=cpu,memory,swap,ephemeral-storage":                                  time.Minute,
+		"--resources=cpu,memory,swap --resources=ephemeral-storage":                      time.Minute,
+		"--resources=cpu,memory,swap,ephemeral-storage --ephemeral-storage-interval=10s": 10 * time.Second,
+		"--source=prometheus --prometheus-url=http://p --resources=cpu,memory,swap ":     0,
+	} {
+		c, err := parse(strings.Fields(args)...)
+		if err != nil || c.StorageInterval != want {
+			t.Errorf("%s: got interval %v, error %v; want %v", args, c.StorageInterval, err, want)
+		}
+	}
+}
+
+func TestSource(t *testing.T) {
+	c, err := parse("--source=prometheus", "--prometheus-url=http://p:9090", "--prometheus-config=f", "--node-selector=a=b",
+		"--missing-metrics-warnings", "--node-events", "--deployment=d", "--device-config=g")
+	if err != nil || c.Prometheus == nil || c.Prometheus.URL != "http://p:9090" || c.Prometheus.File != "f" ||
+		c.MaxSampleAge != 150*time.Second || c.RateWindow != 0 || !c.MissingMetricsWarnings || c.EventDeployment != "d" ||
+		c.Devices == nil || c.Devices.File != "g" {
+		t.Errorf("got %+v, maximum age %v, %v", c.Prometheus, c.MaxSampleAge, err)
 	}
 }
