@@ -22,34 +22,28 @@ func TestRequestHeaders(t *testing.T) {
 	cluster := newCluster(t)
 	clients, proxies, other := kubelettest.NewCA(), kubelettest.NewCA(), kubelettest.NewCA()
 	cluster.setCAs(clients, proxies)
-	c, url := cluster.config(t)
-	start(t, c)
-	newClient(t, url).await(http.StatusOK, "/readyz", "")
-
+	server := startReady(t, cluster.config(t))
+	admin := http.Header{"X-Remote-User": {"alice"}, "X-Remote-Group": {"system:masters"}}
+	anonymous := http.Header{"X-Remote-User": {"system:anonymous"}, "X-Remote-Group": {"system:unauthenticated"}}
 	for name, test := range map[string]struct {
-		ca   *kubelettest.CA // of the client certificate; nil: none
-		user string
-		want int
+		ca     *kubelettest.CA // of the client certificate; nil: none
+		user   string
+		header http.Header
+		want   int
 	}{
-		"front proxy, anonymous user":            {proxies, "front-proxy", http.StatusForbidden},
-		"front proxy, no user":                   {proxies, "front-proxy", http.StatusUnauthorized},
-		"other CA, anonymous user":               {other, "front-proxy", http.StatusUnauthorized},
-		"no certificate, anonymous user":         {nil, "", http.StatusUnauthorized},
-		"front proxy":                            {proxies, "front-proxy", http.StatusOK},
-		"no certificate":                         {nil, "", http.StatusUnauthorized},
-		"client certificate":                     {clients, "mallory", http.StatusForbidden},
-		"client certificate, front proxy's name": {clients, "front-proxy", http.StatusForbidden},
-		"request-header CA, other name":          {proxies, "mallory", http.StatusUnauthorized},
-		"other CA, front proxy's name":           {other, "front-proxy", http.StatusUnauthorized},
+		"front proxy, anonymous user":            {proxies, "front-proxy", anonymous, http.StatusForbidden},
+		"front proxy, no user":                   {proxies, "front-proxy", nil, http.StatusUnauthorized},
+		"other CA, anonymous user":               {other, "front-proxy", anonymous, http.StatusUnauthorized},
+		"no certificate, anonymous user":         {nil, "", anonymous, http.StatusUnauthorized},
+		"front proxy":                            {proxies, "front-proxy", admin, http.StatusOK},
+		"no certificate":                         {nil, "", admin, http.StatusUnauthorized},
+		"client certificate":                     {clients, "mallory", admin, http.StatusForbidden},
+		"client certificate, front proxy's name": {clients, "front-proxy", admin, http.StatusForbidden},
+		"request-header CA, other name":          {proxies, "mallory", admin, http.StatusUnauthorized},
+		"other CA, front proxy's name":           {other, "front-proxy", admin, http.StatusUnauthorized},
 	} {
-		client := newClient(t, url)
-		client.header = http.Header{"X-Remote-User": {"alice"}, "X-Remote-Group": {"system:masters"}}
-		if strings.HasSuffix(name, "no user") {
-			client.header = nil
-		}
-		if strings.HasSuffix(name, "anonymous user") {
-			client.header = http.Header{"X-Remote-User": {"system:anonymous"}, "X-Remote-Group": {"system:unauthenticated"}}
-		}
+		client := server.another()
+		client.header = test.header
 		if test.ca != nil {
 			client.withCertificate(test.ca, test.user)
 		}
@@ -64,15 +58,13 @@ func TestCARotation(t *testing.T) {
 	cluster := newCluster(t)
 	before, after := kubelettest.NewCA(), kubelettest.NewCA()
 	cluster.setCAs(before, before)
-	c, url := cluster.config(t)
-	start(t, c)
-	asUser := func(ca *kubelettest.CA) *client { return newClient(t, url).withCertificate(ca, "alice") }
+	server := start(t, cluster.config(t))
+	asUser := func(ca *kubelettest.CA) *client { return server.another().withCertificate(ca, "alice") }
 	asProxy := func(ca *kubelettest.CA) *client {
-		client := newClient(t, url).withCertificate(ca, "front-proxy")
+		client := server.another().withCertificate(ca, "front-proxy")
 		client.header = http.Header{"X-Remote-User": {"alice"}}
 		return client
 	}
-	asUser(before).await(http.StatusOK, nodesPath, "")
 	asProxy(before).await(http.StatusOK, nodesPath, "")
 	connected := asUser(before)
 	connected.await(http.StatusOK, nodesPath, "")
@@ -98,16 +90,14 @@ func TestAnonymous(t *testing.T) {
 		flag []string
 		open []string // paths that the flag makes public
 	}{
-		"default":    {[]string{"/healthz", "/readyz", "/livez"}, nil},
-		"other path": {[]string{"/metrics"}, []string{"/metrics"}},
-		"a prefix":   {[]string{"/vers*", "/metrics/*"}, []string{"/version"}},
-		"none":       {nil, nil},
+		"default":     {[]string{"/healthz", "/readyz", "/livez"}, nil},
+		"other paths": {[]string{"/metrics", "/vers*", "/statusz/*"}, []string{"/metrics", "/version"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster := newCluster(t)
-			c, _ := cluster.config(t)
+			c := cluster.config(t)
 			c.Authorization.AlwaysAllowPaths = test.flag
-			h := startHandler(t, c)
+			h := startReady(t, c).handler
 			want := map[string]int{}
 			for _, path := range others {
 				want[path] = http.StatusUnauthorized
@@ -120,8 +110,8 @@ func TestAnonymous(t *testing.T) {
 					t.Errorf("%s: got status %d, want %d", path, got, want)
 				}
 			}
-			if n, m := cluster.tokenReviews.Load(), cluster.accessReviews.Load(); n+m != 0 {
-				t.Errorf("got %d token reviews and %d access reviews, want none", n, m)
+			if n := cluster.requested(tokenReviews, accessReviews); n != 0 {
+				t.Errorf("got %d reviews, want none", n)
 			}
 		})
 	}
@@ -130,8 +120,7 @@ func TestAnonymous(t *testing.T) {
 // TestPathsNeedPermission checks that the paths which the library serves need the permission for
 // the path.
 func TestPathsNeedPermission(t *testing.T) {
-	c, _ := newCluster(t).config(t)
-	h := startHandler(t, c)
+	h := startReady(t, newCluster(t).config(t)).handler
 	for path, allowed := range map[string]int{
 		"/metrics":       http.StatusOK,
 		"/statusz":       http.StatusOK,
@@ -153,52 +142,37 @@ func TestPathsNeedPermission(t *testing.T) {
 // TestLongRequestsAreNotKept checks that the server does not keep the content of requests in
 // memory.
 func TestLongRequestsAreNotKept(t *testing.T) {
-	c, _ := newCluster(t).config(t)
-	h := startHandler(t, c)
-	long := strings.Repeat("x", 512<<10)
-	var values strings.Builder
-	for n := range 8 << 10 {
-		fmt.Fprintf(&values, ",v%d", n)
-	}
-	for name, test := range map[string]struct {
+	h := startReady(t, newCluster(t).config(t)).handler
+	long, cached := strings.Repeat("x", 64<<10), strings.Repeat("x", 9000) // the library would cache the second one
+	values := strings.Repeat(","+strings.Repeat("v", 60), 200)
+	for _, test := range []struct {
 		user     string
 		requests int
-		path     func(n int) string
+		path     string // with a number
+		rest     string
 		want     int
 	}{
-		"paths without credentials": {"", 50, func(n int) string {
-			return fmt.Sprintf("/%d%s", n, long)
-		}, http.StatusUnauthorized},
-		"paths": {"mallory", 50, func(n int) string {
-			return fmt.Sprintf("/%d%s", n, long)
-		}, http.StatusForbidden},
-		"paths that the library would cache": {"mallory", 500, func(n int) string {
-			return fmt.Sprintf("/%d%s", n, long[:9000])
-		}, http.StatusForbidden},
-		"names": {"mallory", 500, func(n int) string {
-			return fmt.Sprintf(nodesPath+"/%d%s", n, long[:9000])
-		}, http.StatusForbidden},
-		"selectors": {"mallory", 50, func(n int) string {
-			return fmt.Sprintf(nodesPath+"?labelSelector=k+in+(w%d%s)", n, values.String())
-		}, http.StatusForbidden},
-		"short paths": {"mallory", 500, func(n int) string { return fmt.Sprintf("/%d", n) }, http.StatusForbidden},
+		{"", 60, "/%d", long, http.StatusUnauthorized},
+		{"mallory", 60, "/%d", long, http.StatusForbidden},
+		{"mallory", 400, "/%d", cached, http.StatusForbidden},
+		{"mallory", 400, nodesPath + "/%d", cached, http.StatusForbidden},
+		{"mallory", 300, nodesPath + "?labelSelector=k+in+(w%d", values + ")", http.StatusForbidden},
+		{"mallory", 400, "/%d", "", http.StatusForbidden},
 	} {
-		t.Run(name, func(t *testing.T) {
-			serve(h, test.path(-1), test.user)
-			before := liveHeap()
-			sent := 0
-			for n := range test.requests {
-				path := test.path(n)
-				sent += len(path)
-				if code := serve(h, path, test.user); code != test.want {
-					t.Fatalf("got status %d, want %d", code, test.want)
-				}
+		serve(h, fmt.Sprintf(test.path, -1)+test.rest, test.user)
+		before := liveHeap()
+		sent := 0
+		for n := range test.requests {
+			path := fmt.Sprintf(test.path, n) + test.rest
+			sent += len(path)
+			if code := serve(h, path, test.user); code != test.want {
+				t.Fatalf("%.40s: got status %d, want %d", path, code, test.want)
 			}
-			if grown := liveHeap() - before; grown > int64(sent/2+1<<20) {
-				t.Errorf("%d requests of %.1f MiB: the heap has grown by %.1f MiB",
-					test.requests, float64(sent)/(1<<20), float64(grown)/(1<<20))
-			}
-		})
+		}
+		if grown := liveHeap() - before; grown > int64(sent/2+1<<20) {
+			t.Errorf("%d requests of %q, %.1f MiB: the heap has grown by %.1f MiB",
+				test.requests, test.path, float64(sent)/(1<<20), float64(grown)/(1<<20))
+		}
 	}
 }
 
@@ -212,19 +186,27 @@ func liveHeap() int64 {
 }
 
 // TestSelectorsShareOneReview checks that the autoscalers of a namespace, which have different
-// selectors, need one access review.
+// selectors, need one access review, and that requests longer than any path that is served need none.
 func TestSelectorsShareOneReview(t *testing.T) {
 	cluster := newCluster(t)
-	c, _ := cluster.config(t)
+	c := cluster.config(t)
 	c.Authentication.CacheTTL, c.Authorization.AllowCacheTTL = time.Hour, time.Hour
-	h := startHandler(t, c)
+	h := startReady(t, c).handler
+	for _, path := range []string{"/", nodesPath + "/", "/apis/metrics.k8s.io/v1/namespaces/a/pods/"} {
+		if code := serve(h, path+strings.Repeat("x", 1<<10), "alice"); code != http.StatusForbidden {
+			t.Errorf("%s…: got status %d, want 403", path, code)
+		}
+	}
+	if n := cluster.requested(accessReviews); n != 0 {
+		t.Errorf("long requests: got %d access reviews, want 0", n)
+	}
 	for n := range 10 {
 		selected := fmt.Sprintf("/apis/metrics.k8s.io/v1beta1/namespaces/a/pods?labelSelector=app%%3D%d", n)
 		if code := serve(h, selected, "alice"); code != http.StatusOK {
 			t.Fatal(code)
 		}
 	}
-	if n := cluster.accessReviews.Load(); n != 1 {
+	if n := cluster.requested(accessReviews); n != 1 {
 		t.Errorf("got %d access reviews, want 1", n)
 	}
 }
@@ -233,9 +215,8 @@ func TestSelectorsShareOneReview(t *testing.T) {
 // reviews than the library's rate limit.
 func TestTokenReviewsAreBounded(t *testing.T) {
 	cluster := newCluster(t)
-	c, _ := cluster.config(t)
-	h := startHandler(t, c)
-	const clients, requests = 40, 20 // of each
+	h := startReady(t, cluster.config(t)).handler
+	const clients, requests = 40, 15 // of each
 	started := time.Now()
 	var all sync.WaitGroup
 	for client := range clients {
@@ -249,8 +230,8 @@ func TestTokenReviewsAreBounded(t *testing.T) {
 		})
 	}
 	all.Wait()
-	took, reviews := time.Since(started), cluster.tokenReviews.Load()
-	most := int64(1.02 * (400 + 200*took.Seconds())) // burst and rate of pkg/filter; timers may fire early
+	took, reviews := time.Since(started), cluster.requested(tokenReviews)
+	most := int(1.02 * (400 + 200*took.Seconds())) // burst and rate of pkg/filter; timers may fire early
 	if reviews != clients*requests || reviews > most {
 		t.Errorf("got %d token reviews in %v, want %d, and at most %d in this time", reviews, took, clients*requests, most)
 	}
@@ -262,12 +243,12 @@ func TestBusyAPIServer(t *testing.T) {
 	cluster := newCluster(t)
 	clients := kubelettest.NewCA()
 	cluster.setCAs(clients, clients)
-	c, url := cluster.config(t)
+	c := cluster.config(t)
 	c.Authentication.CacheTTL, c.Authorization.AllowCacheTTL = time.Second, time.Second
 	c.Authentication.WebhookRetryBackoff = &wait.Backoff{Steps: 1}
 	c.Authorization.WebhookRetryBackoff = &wait.Backoff{Steps: 1}
-	start(t, c)
-	byToken, byCertificate := newClient(t, url), newClient(t, url).withCertificate(clients, "alice")
+	byToken := start(t, c)
+	byCertificate := byToken.another().withCertificate(clients, "alice")
 	byToken.await(http.StatusOK, nodesPath, "alice")
 	byCertificate.await(http.StatusOK, nodesPath, "")
 
@@ -278,7 +259,7 @@ func TestBusyAPIServer(t *testing.T) {
 		user   string
 		want   int
 	}{{byToken, "alice", http.StatusUnauthorized}, {byCertificate, "", http.StatusInternalServerError}} {
-		for served := true; served; {
+		for served := true; served; time.Sleep(time.Millisecond) {
 			sent := time.Now()
 			response, body := test.client.get(nodesPath, test.user)
 			served = response.StatusCode == http.StatusOK
@@ -298,84 +279,48 @@ func TestBusyAPIServer(t *testing.T) {
 }
 
 // TestRequestsInFlightAreBounded checks that requests above --max-requests-inflight get status 429
-// at once.
+// at once, and that a request that waits for its authorization is in flight until it ends.
 func TestRequestsInFlightAreBounded(t *testing.T) {
-	// The library does not count requests that it takes for long ones: watches and profiles.
-	for _, path := range []string{nodesPath, nodesPath + "?watch=1", "/debug/pprof/x"} {
-		t.Run(path, func(t *testing.T) { testRequestsInFlight(t, path) })
-	}
-}
-
-// testRequestsInFlight checks that a request that waits for its authorization is in flight until it ends.
-func testRequestsInFlight(t *testing.T, path string) {
-	t.Helper()
 	cluster := newCluster(t)
-	c, _ := cluster.config(t)
+	c := cluster.config(t)
 	c.Generic.MaxRequestsInFlight = 1
-	h := startHandler(t, c)
-	if code := serve(h, nodesPath, "alice"); code != http.StatusOK {
-		t.Fatalf("without other requests: got status %d", code)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
-	r.Header.Set("Authorization", "Bearer sleepy")
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		// If the response has begun when the request is canceled, the library panics with this
-		// error, which net/http expects.
-		defer func() {
-			if p := recover(); p != nil && p != any(http.ErrAbortHandler) {
-				panic(p)
+	h := startReady(t, c).handler
+	const watch = nodesPath + "?watch=1"
+	want := func(code int, path string) func() string {
+		return func() string {
+			if got := serve(h, path, "alice"); got != code {
+				return fmt.Sprintf("%s: got status %d, want %d", path, got, code)
 			}
+			return ""
+		}
+	}
+	// The library does not count requests that it takes for long ones: watches and profiles.
+	for _, path := range []string{nodesPath, watch, "/debug/pprof/x"} {
+		eventually(t, want(http.StatusOK, nodesPath))
+		ctx, cancel := context.WithCancel(t.Context())
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+		r.Header.Set("Authorization", "Bearer sleepy")
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			// If the response has begun when the request is canceled, the library panics with this
+			// error, which net/http expects.
+			defer func() {
+				if p := recover(); p != nil && p != any(http.ErrAbortHandler) {
+					panic(p)
+				}
+			}()
+			h.ServeHTTP(httptest.NewRecorder(), r)
 		}()
-		h.ServeHTTP(httptest.NewRecorder(), r)
-	}()
-	<-cluster.asleep
-	for _, other := range []string{nodesPath, nodesPath + "?watch=1"} {
-		if code := serve(h, other, "alice"); code != http.StatusTooManyRequests {
-			t.Errorf("%s during another request: got status %d, want 429", other, code)
+		<-cluster.asleep
+		for _, other := range []string{nodesPath, watch} {
+			if problem := want(http.StatusTooManyRequests, other)(); problem != "" {
+				t.Errorf("during %s: %s", path, problem)
+			}
 		}
+		cancel()
+		<-ended
+		eventually(t, want(http.StatusMethodNotAllowed, watch))
 	}
-	cancel()
-	<-ended
-	eventually(t, func() string {
-		if code := serve(h, nodesPath+"?watch=1", "alice"); code != http.StatusMethodNotAllowed {
-			return fmt.Sprintf("a watch after the other request: got status %d, want 405", code)
-		}
-		return ""
-	})
-	if code := serve(h, nodesPath, "alice"); code != http.StatusOK {
-		t.Errorf("after the other requests: got status %d", code)
-	}
-}
-
-// TestLongRequestsNeedNoReview checks that requests longer than any path that is served are denied
-// without an access review.
-func TestLongRequestsNeedNoReview(t *testing.T) {
-	cluster := newCluster(t)
-	c, _ := cluster.config(t)
-	h := startHandler(t, c)
-	for _, path := range []string{"/", nodesPath + "/", "/apis/metrics.k8s.io/v1/namespaces/a/pods/"} {
-		if code := serve(h, path+strings.Repeat("x", 1<<10), "alice"); code != http.StatusForbidden {
-			t.Errorf("%s…: got status %d, want 403", path, code)
-		}
-	}
-	if n := cluster.accessReviews.Load(); n != 0 {
-		t.Errorf("got %d access reviews, want 0", n)
-	}
-}
-
-// BenchmarkGet measures a request for the metrics of one node through all filters, without the
-// network.
-func BenchmarkGet(b *testing.B) {
-	c, _ := newCluster(b).config(b)
-	c.Generic.ShutdownDelayDuration = 0
-	h := startHandler(b, c)
-	b.ReportAllocs()
-	for b.Loop() {
-		if code := serve(h, nodesPath, "alice"); code != http.StatusOK {
-			b.Fatalf("got status %d", code)
-		}
-	}
+	eventually(t, want(http.StatusOK, nodesPath))
 }

@@ -7,9 +7,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -38,23 +40,26 @@ import (
 
 const nodesPath = "/apis/metrics.k8s.io/v1/nodes"
 
+// The paths of reviews, as cluster.requested counts them.
+const (
+	tokenReviews  = "/apis/authentication.k8s.io/v1/tokenreviews"
+	accessReviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+)
+
 // cluster is a fake API server. A bearer token is the name of its user, except if it starts with
 // invalidToken. The user "alice" has all permissions, "tenant" those for metrics.k8s.io, all other
 // users that for /openapi/v2 only. Access reviews of the user "sleepy" get no response.
 type cluster struct {
 	*httptest.Server
-	nodes []corev1.Node
-	pods  []corev1.Pod
-	pins  corev1.ConfigMap // in the namespace monitoring; it cannot be written
-	down  atomic.Bool      // all requests get status 503
-
-	tokenReviews, accessReviews atomic.Int64  // number of requests
-	lookups                     atomic.Int64  // number of lists of one pod
-	reviewsBusy                 atomic.Bool   // reviews get status 429
-	asleep                      chan struct{} // receives an element for each access review of "sleepy"
+	nodes       []corev1.Node
+	pods        []corev1.Pod
+	pins        corev1.ConfigMap // in the namespace monitoring; it cannot be written
+	down        atomic.Bool      // all requests get status 503
+	reviewsBusy atomic.Bool      // reviews get status 429
+	asleep      chan struct{}    // receives an element for each access review of "sleepy"
 
 	mu        sync.Mutex
-	requests  map[string]int   // by path, also those with status 503
+	requests  map[string]int   // by path, also those that fail
 	events    []corev1.Event   // in the order in which they were created
 	cas       corev1.ConfigMap // extension-apiserver-authentication
 	caChanged chan struct{}    // closed when cas changes
@@ -79,47 +84,52 @@ func (c *cluster) goDown() {
 	c.CloseClientConnections()
 }
 
-// requested returns how often a path was requested.
-func (c *cluster) requested(path string) int {
+// requested returns how often paths were requested.
+func (c *cluster) requested(paths ...string) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.requests[path]
+	for _, path := range paths {
+		n += c.requests[path]
+	}
+	return n
 }
 
 func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	c.requests[r.URL.Path]++
 	c.mu.Unlock()
-	query := r.URL.Query()
-	list := func(kind string) metav1.TypeMeta { return metav1.TypeMeta{APIVersion: "v1", Kind: kind + "List"} }
-	version := metav1.ListMeta{ResourceVersion: "1"}
+	list := func(kind string, items any) {
+		respond(w, map[string]any{
+			"apiVersion": "v1", "kind": kind + "List", "metadata": metav1.ListMeta{ResourceVersion: "1"}, "items": items,
+		})
+	}
 	switch path := r.URL.Path; {
 	case c.down.Load():
 		http.Error(w, "down", http.StatusServiceUnavailable)
-	case path == "/apis/authentication.k8s.io/v1/tokenreviews":
-		c.reviewToken(w, r)
-	case path == "/apis/authorization.k8s.io/v1/subjectaccessreviews":
+	case c.reviewsBusy.Load() && (path == tokenReviews || path == accessReviews):
+		http.Error(w, "busy", http.StatusTooManyRequests)
+	case path == tokenReviews:
+		reviewToken(w, r)
+	case path == accessReviews:
 		c.reviewAccess(w, r)
 	case r.Method == http.MethodPost && path == "/api/v1/namespaces/default/events":
 		c.createEvent(w, r)
-	case query.Get("watch") != "":
+	case r.URL.Query().Get("watch") != "":
 		c.watch(w, r)
 	case path == "/api/v1/namespaces/shop/pods":
-		c.lookups.Add(1)
-		respond(w, corev1.PodList{TypeMeta: list("Pod"), ListMeta: version})
+		list("Pod", nil)
 	case path == "/api/v1/namespaces/gpu/pods":
-		pods := slices.DeleteFunc(slices.Clone(c.pods), func(p corev1.Pod) bool { return p.Namespace != "gpu" })
-		respond(w, corev1.PodList{TypeMeta: list("Pod"), ListMeta: version, Items: pods})
+		list("Pod", slices.DeleteFunc(slices.Clone(c.pods), func(p corev1.Pod) bool { return p.Namespace != "gpu" }))
 	case path == "/api/v1/nodes":
-		respond(w, corev1.NodeList{TypeMeta: list("Node"), ListMeta: version, Items: c.nodes})
+		list("Node", c.nodes)
 	case path == "/api/v1/pods":
-		respond(w, corev1.PodList{TypeMeta: list("Pod"), ListMeta: version, Items: c.pods})
+		list("Pod", c.pods)
 	case path == "/api/v1/namespaces/monitoring/configmaps":
-		respond(w, corev1.ConfigMapList{TypeMeta: list("ConfigMap"), ListMeta: version, Items: []corev1.ConfigMap{c.pins}})
+		list("ConfigMap", []corev1.ConfigMap{c.pins})
 	case path == "/api/v1/namespaces/kube-system/configmaps":
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		respond(w, corev1.ConfigMapList{TypeMeta: list("ConfigMap"), ListMeta: version, Items: []corev1.ConfigMap{c.cas}})
+		list("ConfigMap", []corev1.ConfigMap{c.cas})
 	default:
 		http.NotFound(w, r)
 	}
@@ -127,15 +137,11 @@ func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 
 // watch does not support streamed lists. The only events are those of setCAs.
 func (c *cluster) watch(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "application/json")
 	if r.URL.Query().Get("sendInitialEvents") != "" {
-		w.WriteHeader(http.StatusUnprocessableEntity)
-		json.NewEncoder(w).Encode(metav1.Status{
-			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
-			Reason: metav1.StatusReasonInvalid, Code: http.StatusUnprocessableEntity,
-		})
+		http.Error(w, "streamed lists", http.StatusUnprocessableEntity)
 		return
 	}
+	w.Header().Set("Content-Type", "application/json")
 	w.(http.Flusher).Flush()
 	for strings.HasSuffix(r.URL.Path, "/configmaps") {
 		c.mu.Lock()
@@ -154,12 +160,7 @@ func (c *cluster) watch(w http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
-func (c *cluster) reviewToken(w http.ResponseWriter, r *http.Request) {
-	c.tokenReviews.Add(1)
-	if c.reviewsBusy.Load() {
-		http.Error(w, "busy", http.StatusTooManyRequests)
-		return
-	}
+func reviewToken(w http.ResponseWriter, r *http.Request) {
 	var review authenticationv1.TokenReview
 	unmarshal(r, &review)
 	review.Status = authenticationv1.TokenReviewStatus{
@@ -170,11 +171,6 @@ func (c *cluster) reviewToken(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *cluster) reviewAccess(w http.ResponseWriter, r *http.Request) {
-	c.accessReviews.Add(1)
-	if c.reviewsBusy.Load() {
-		http.Error(w, "busy", http.StatusTooManyRequests)
-		return
-	}
 	var review authorizationv1.SubjectAccessReview
 	unmarshal(r, &review)
 	if review.Spec.User == "sleepy" {
@@ -199,13 +195,12 @@ func (c *cluster) createEvent(w http.ResponseWriter, r *http.Request) {
 }
 
 // hasEvent reports whether there is a warning about a node with the reason and the texts.
-func (c *cluster) hasEvent(node, reason string, texts ...string) bool {
+func (c *cluster) hasEvent(node, reason, text, url string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.ContainsFunc(c.events, func(e corev1.Event) bool {
 		return e.InvolvedObject.Kind == "Node" && e.InvolvedObject.Name == node && e.Type == corev1.EventTypeWarning &&
-			e.Reason == reason &&
-			!slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(e.Message, text) })
+			e.Reason == reason && strings.Contains(e.Message, text) && strings.Contains(e.Message, url)
 	})
 }
 
@@ -250,21 +245,19 @@ func respond(w http.ResponseWriter, v any) {
 	json.NewEncoder(w).Encode(v)
 }
 
-// config returns a configuration for the cluster, and the URL of the server.
-func (c *cluster) config(t testing.TB) (Config, string) {
+// servingCertificate is that of all servers: to generate one for each is slow.
+var servingCertificate = kubelettest.SelfSigned([]string{"localhost"}, nil)
+
+// config returns a configuration for the cluster. The objects that flags name are in the namespace monitoring.
+func (c *cluster) config(t testing.TB) Config {
 	t.Helper()
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
-		"clusters": [{"name": "c", "cluster": {"server": %q}}],
-		"contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u"}]}`, c.URL)
-	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kubeconfig := writeFile(t, "kubeconfig", fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "Config",
+		"clusters": [{"name": "c", "cluster": {"server": %q}}], "users": [{"name": "u"}], "current-context": "c",
+		"contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "monitoring"}}]}`, c.URL))
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	generic := genericoptions.NewServerRunOptionsForComponent("kube-vitals", compatibility.NewComponentGlobalsRegistry())
 	config := Config{
 		Version:      "v1.2.3",
 		Commit:       "0123abc",
@@ -276,7 +269,8 @@ func (c *cluster) config(t testing.TB) (Config, string) {
 			Port: kubelet.DefaultPort, AddressTypes: kubelet.DefaultAddressTypes(),
 			Timeout: testenv.Patience, MaxBodyBytes: kubelet.DefaultMaxBodyBytes,
 		},
-		Generic:        generic,
+		Generic: genericoptions.NewServerRunOptionsForComponent("kube-vitals",
+			compatibility.NewComponentGlobalsRegistry()),
 		Serving:        genericoptions.NewSecureServingOptions(),
 		Authentication: genericoptions.NewDelegatingAuthenticationOptions(),
 		Authorization:  genericoptions.NewDelegatingAuthorizationOptions(),
@@ -288,21 +282,54 @@ func (c *cluster) config(t testing.TB) (Config, string) {
 	config.Authorization.ClientTimeout = testenv.Patience
 	config.Serving.Listener = listener
 	config.Serving.ServerCert.CertDirectory = ""
+	certificate, key := kubelettest.PEM(servingCertificate)
+	config.Serving.ServerCert.CertKey = genericoptions.CertKey{
+		CertFile: writeFile(t, "tls.crt", certificate), KeyFile: writeFile(t, "tls.key", key),
+	}
 	config.Authentication.RemoteKubeConfigFile = kubeconfig
 	config.Authorization.RemoteKubeConfigFile = kubeconfig
 	if err := config.Generic.ComponentGlobalsRegistry.Set(); err != nil {
 		t.Fatal(err)
 	}
-	return config, "https://" + listener.Addr().String()
+	return config
 }
 
-// run runs a Server until the test ends or stop is called. stop waits for Run to return.
-func run(t testing.TB, s *Server) (stop func()) {
+// writeFile writes a new file and returns its path.
+func writeFile(t testing.TB, name string, content []byte) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// start runs a Server until the test ends, and returns a client of it.
+func start(t testing.TB, c Config) *client {
+	t.Helper()
+	s, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run(t, s)
+}
+
+// startReady returns a client of a Server that is ready.
+func startReady(t testing.TB, c Config) *client {
+	t.Helper()
+	client := start(t, c)
+	client.await(http.StatusOK, "/readyz", "")
+	return client
+}
+
+func run(t testing.TB, s *Server) *client {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
+	c := newClient(t, "https://"+s.assembly.Serving.Listener.Addr().String())
+	c.handler = s.assembly.api.Handler
+	c.stop = sync.OnceFunc(func() {
 		cancel()
 		select {
 		case err := <-ended:
@@ -313,33 +340,8 @@ func run(t testing.TB, s *Server) (stop func()) {
 			t.Error("Run has not returned")
 		}
 	})
-	t.Cleanup(stop)
-	return stop
-}
-
-// start runs a Server, with the shutdown delay of the configuration.
-func start(t testing.TB, c Config) (stop func()) {
-	t.Helper()
-	s, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return run(t, s)
-}
-
-// startHandler runs a Server and returns its chain of handlers once it is ready.
-func startHandler(t testing.TB, c Config) http.Handler {
-	t.Helper()
-	s, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	run(t, s)
-	eventually(t, func() string {
-		_, reasons := s.assembly.ready.missing()
-		return strings.Join(reasons, "; ")
-	})
-	return s.assembly.api.Handler
+	t.Cleanup(c.stop)
+	return c
 }
 
 // eventually repeats a check until it returns no problem.
@@ -356,9 +358,12 @@ func eventually(t testing.TB, check func() (problem string)) {
 	}
 }
 
-// get sends a GET to a handler, without credentials if user is "".
+// get sends a GET to a handler, without credentials if user is "". Metrics come as a table.
 func get(h http.Handler, path, user string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, path, nil)
+	if strings.HasPrefix(path, "/apis/") {
+		r.Header.Set("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1")
+	}
 	if user != "" {
 		r.Header.Set("Authorization", "Bearer "+user)
 	}
@@ -372,17 +377,23 @@ func serve(h http.Handler, path, user string) int { return get(h, path, user).Co
 
 // client sends requests to a Server over the network. It does not verify the serving certificate.
 type client struct {
-	t         *testing.T
+	t         testing.TB
 	url       string
+	handler   http.Handler // of the server
+	stop      func()       // stops the server and waits for Run to return
 	transport *http.Transport
-	header    http.Header // of every request
+	header    http.Header            // of every request
+	trace     *httptrace.ClientTrace // of every request; may be nil
 }
 
-func newClient(t *testing.T, url string) *client {
+func newClient(t testing.TB, url string) *client {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &client{t: t, url: url, transport: transport}
 }
+
+// another returns a client of the same server with connections of its own.
+func (c *client) another() *client { return newClient(c.t, c.url) }
 
 // withCertificate sets a client certificate for the user, and returns the client.
 func (c *client) withCertificate(ca *kubelettest.CA, user string) *client {
@@ -394,13 +405,15 @@ func (c *client) withCertificate(ca *kubelettest.CA, user string) *client {
 // get sends a request, with a bearer token if user is not "".
 func (c *client) get(path, user string) (*http.Response, string) {
 	c.t.Helper()
-	r, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.url+path, nil)
+	ctx := c.t.Context()
+	if c.trace != nil {
+		ctx = httptrace.WithClientTrace(ctx, c.trace)
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+path, nil)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	for name, values := range c.header {
-		r.Header[name] = values
-	}
+	maps.Copy(r.Header, c.header)
 	if user != "" {
 		r.Header.Set("Authorization", "Bearer "+user)
 	}
@@ -438,14 +451,16 @@ func (c *client) read(into any, status int, path string) {
 	}
 }
 
-// awaitSeries waits until /metrics has a series.
-func (c *client) awaitSeries(series string) {
+// awaitSeries waits until /metrics has all of these series.
+func (c *client) awaitSeries(series ...string) {
 	c.t.Helper()
 	eventually(c.t, func() string {
-		if body := c.await(http.StatusOK, "/metrics", "alice"); !strings.Contains(body, "\n"+series) {
-			return "/metrics has no series " + series
+		body := c.await(http.StatusOK, "/metrics", "alice")
+		missing := slices.DeleteFunc(slices.Clone(series), func(s string) bool { return strings.Contains(body, "\n"+s) })
+		if len(missing) == 0 {
+			return ""
 		}
-		return ""
+		return "/metrics has no series " + strings.Join(missing, ", ")
 	})
 }
 
@@ -457,5 +472,16 @@ func nodeAt(name string, address netip.AddrPort) corev1.Node {
 			Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address.Addr().String()}},
 			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(address.Port())}},
 		},
+	}
+}
+
+// runningPod returns a pod that was created a minute ago.
+func runningPod(namespace, name, node string) corev1.Pod {
+	return corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: name, CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Minute)),
+		},
+		Spec:   corev1.PodSpec{NodeName: node},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning},
 	}
 }

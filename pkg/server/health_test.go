@@ -2,14 +2,13 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/server/mux"
@@ -26,34 +25,23 @@ func TestRejectUntilReady(t *testing.T) {
 	}
 	served := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
 	h := rejectUntilServing(served, ready, serializer.NewCodecFactory(api.NewScheme()))
-	get := func(path string) *httptest.ResponseRecorder {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-		return w
-	}
-
 	missing = errors.New("secret reason")
 	for _, path := range []string{"/apis", "/apis/metrics.k8s.io/v1/nodes", "/openapi/v2"} {
-		w := get(path)
-		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
-			t.Errorf("%s: got status %d, Retry-After %q", path, w.Code, w.Header().Get("Retry-After"))
-		}
-		body := w.Body.String()
-		if !strings.Contains(body, `"reason":"ServiceUnavailable"`) || !strings.Contains(body, `missing: nodes"`) {
-			t.Errorf("%s: got %s", path, body)
-		}
-		if strings.Contains(body, "secret") {
-			t.Errorf("%s: the response has the reason: %s", path, body)
+		w := get(h, path, "")
+		if body := w.Body.String(); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" ||
+			!strings.Contains(body, `"ServiceUnavailable"`) || !strings.Contains(body, `missing: nodes"`) ||
+			strings.Contains(body, "secret") {
+			t.Errorf("%s: got status %d, header %v: %s", path, w.Code, w.Header(), body)
 		}
 	}
 	for _, path := range []string{"/livez", "/readyz", "/healthz", "/metrics", "/version"} {
-		if w := get(path); w.Code != http.StatusTeapot {
-			t.Errorf("%s: got status %d", path, w.Code)
+		if code := serve(h, path, ""); code != http.StatusTeapot {
+			t.Errorf("%s: got status %d", path, code)
 		}
 	}
 	missing = nil
-	if w := get("/apis/metrics.k8s.io/v1/nodes"); w.Code != http.StatusTeapot {
-		t.Errorf("once ready: got status %d", w.Code)
+	if code := serve(h, nodesPath, ""); code != http.StatusTeapot {
+		t.Errorf("once ready: got status %d", code)
 	}
 }
 
@@ -83,7 +71,7 @@ func TestReadyWaitsForFirstMetrics(t *testing.T) {
 					if err := f.check(); (err == nil) != (now >= test.ready) {
 						t.Fatalf("after %v: %v", now, err)
 					}
-					time.Sleep(100 * time.Millisecond)
+					time.Sleep(time.Second)
 				}
 				missing, settled = errors.New("not synced"), false
 				if err := f.check(); err != nil {
@@ -98,49 +86,41 @@ func TestReadyWaitsForFirstMetrics(t *testing.T) {
 // leave the server live and ready, and that probes need no credentials.
 func TestProbesDuringFailures(t *testing.T) {
 	certificate := kubelettest.SelfSigned([]string{"node-a"}, nil)
-	for name, test := range map[string]struct {
-		nodes  int
-		faults []kubelettest.Fault
-		after  func(*cluster)
-	}{
-		"no nodes":                    {},
-		"kubelet hangs":               {nodes: 1, faults: []kubelettest.Fault{kubelettest.Hang}},
-		"kubelet denies access":       {nodes: 1, faults: []kubelettest.Fault{kubelettest.Status(http.StatusForbidden)}},
-		"kubelet's body never ends":   {nodes: 1, faults: []kubelettest.Fault{kubelettest.EndlessBody}},
-		"API server goes unavailable": {nodes: 1, after: (*cluster).goDown},
+	for name, faults := range map[string][]kubelettest.Fault{
+		"no nodes":      nil,
+		"kubelets fail": {kubelettest.Hang, kubelettest.Status(http.StatusForbidden), kubelettest.EndlessBody},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster := newCluster(t)
-			if test.nodes > 0 {
-				fake := kubelettest.New("node-a", kubelettest.Config{})
-				cluster.nodes = []corev1.Node{nodeAt("node-a", fake.Start(t, &certificate))}
-				fake.SetFaults(test.faults...)
+			for i, fault := range faults {
+				fake := kubelettest.New(fmt.Sprint("node-", i), kubelettest.Config{})
+				fake.SetFaults(fault)
+				cluster.nodes = append(cluster.nodes, nodeAt(fake.Name(), fake.Start(t, &certificate)))
 			}
-			c, url := cluster.config(t)
+			c := cluster.config(t)
 			c.Kubelet.Timeout = 200 * time.Millisecond
-			start(t, c)
-			client := newClient(t, url)
-			client.await(http.StatusOK, "/readyz", "")
-			if test.after != nil {
-				test.after(cluster)
-			}
-			for path, checks := range map[string][]string{
-				"/readyz": {"nodes", "pods", "authentication", "metrics", "shutdown"}, "/livez": {"scraping", "ping"},
-			} {
-				response, body := client.get(path+"?verbose", "")
-				if response.StatusCode != http.StatusOK {
-					t.Errorf("%s: got status %d: %s", path, response.StatusCode, body)
-				}
-				for _, check := range checks {
-					if !strings.Contains(body, "[+]"+check+" ok\n") {
-						t.Errorf("%s: check %s is missing: %s", path, check, body)
-					}
-				}
-				if strings.Contains(body, "node-a") || strings.Contains(body, "127.0.0.1") {
-					t.Errorf("%s: the response has a node or an address: %s", path, body)
-				}
-			}
+			client := startReady(t, c)
+			checkProbes(t, client)
+			cluster.goDown()
+			checkProbes(t, client)
 		})
+	}
+}
+
+func checkProbes(t *testing.T, client *client) {
+	t.Helper()
+	for path, checks := range map[string][]string{
+		"/readyz": {"nodes", "pods", "authentication", "metrics", "shutdown"}, "/livez": {"scraping", "ping"},
+	} {
+		response, body := client.get(path+"?verbose", "")
+		if response.StatusCode != http.StatusOK || strings.Contains(body, "node-") || strings.Contains(body, "127.0.0.1") {
+			t.Errorf("%s: got status %d: %s", path, response.StatusCode, body)
+		}
+		for _, check := range checks {
+			if !strings.Contains(body, "[+]"+check+" ok\n") {
+				t.Errorf("%s: check %s is missing: %s", path, check, body)
+			}
+		}
 	}
 }
 
@@ -155,9 +135,7 @@ func TestHealthTellsNoReasons(t *testing.T) {
 	healthz.InstallReadyzHandler(h, failing[0].probe())
 	for _, root := range []string{"/healthz", "/livez", "/readyz"} {
 		for _, path := range []string{"", "?verbose", "?exclude=other", "/nodes", "/nodes?verbose", "/nodes/"} {
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, root+path, nil))
-			if w.Code == http.StatusOK || strings.Contains(w.Body.String(), secret) {
+			if w := get(h, root+path, ""); w.Code == http.StatusOK || strings.Contains(w.Body.String(), secret) {
 				t.Errorf("%s: got status %d: %s", root+path, w.Code, w.Body)
 			}
 		}

@@ -3,7 +3,6 @@ package server
 import (
 	"crypto/tls"
 	"net/http"
-	"net/url"
 	"testing"
 	"time"
 
@@ -13,18 +12,13 @@ import (
 // TestOneUserLeavesRequestsForOthers checks that users whose connections accept no byte of a response
 // cannot have all requests in flight: one gets half of them, the next one half of the rest.
 func TestOneUserLeavesRequestsForOthers(t *testing.T) {
-	c, address := newCluster(t).config(t)
+	c := newCluster(t).config(t)
 	c.Generic.MaxRequestsInFlight = 16
 	c.Generic.RequestTimeout, c.maxWriteTime = time.Hour, time.Hour
-	start(t, c)
-	client := newClient(t, address)
-	client.await(http.StatusOK, "/readyz", "")
+	client := startReady(t, c)
 	client.await(http.StatusOK, "/openapi/v2", "alice")
-	target, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := tls.Dial("tcp", target.Host, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	conn, err := tls.Dial("tcp", c.Serving.Listener.Addr().String(),
+		&tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,14 +38,11 @@ func TestOneUserLeavesRequestsForOthers(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{nodesPath, "/metrics", "/openapi/v2"} {
-		if response, body := client.get(path, "alice"); response.StatusCode != http.StatusOK {
+	for path, user := range map[string]string{
+		nodesPath: "alice", "/metrics": "alice", "/openapi/v2": "alice", "/livez": "", "/readyz": "", "/healthz": "",
+	} {
+		if response, body := client.get(path, user); response.StatusCode != http.StatusOK {
 			t.Errorf("%s of another user: got status %d: %s", path, response.StatusCode, body)
-		}
-	}
-	for _, path := range []string{"/livez", "/readyz", "/healthz"} {
-		if response, body := client.get(path, ""); response.StatusCode != http.StatusOK {
-			t.Errorf("%s: got status %d: %s", path, response.StatusCode, body)
 		}
 	}
 }

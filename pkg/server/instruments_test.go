@@ -2,9 +2,7 @@ package server
 
 import (
 	"errors"
-	"net/http"
-	"net/http/httptest"
-	"slices"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -24,18 +22,14 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-var now = time.Unix(1_800_000_000, 0)
-
 // newTestInstruments returns instruments with at least one series of each metric.
 func newTestInstruments() *instruments {
+	now := time.Unix(1_800_000_000, 0)
 	i := newInstruments("v1.2.3", "0123abc", usage.NewClock(now))
 	metrics := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 10})
 	i.registerState(metrics, inventory.New(), inventory.New())
 	i.registerConfig(15*time.Second, time.Minute)
 	i.registerMemory()
-	ok := scrape.Result{Node: "a", Took: time.Millisecond}
-	ok.Skipped[usage.BadValue] = 2
-	i.Scraped(ok)
 	failed := health.Attempts{Last: now, Failures: 1, Err: errors.New("timeout"), Reason: reason.Timeout}
 	flaky := failed
 	flaky.LastSuccess = now
@@ -48,9 +42,14 @@ func newTestInstruments() *instruments {
 	i.registerActive(func() scrape.ActiveStats {
 		return scrape.ActiveStats{Nodes: 3, Resolution: 7500 * time.Millisecond, Refused: 1.5}
 	})
-	i.Scraped(scrape.Result{Node: "a", Late: -time.Second})
-	i.Scraped(scrape.Result{Node: "b"})
-	i.Scraped(scrape.Result{Node: "b", Err: errors.New("timeout"), Reason: reason.Timeout})
+	skipped := scrape.Result{Node: "a", Took: time.Millisecond, Kind: scrape.Early}
+	skipped.Skipped[usage.BadValue] = 2
+	for _, r := range []scrape.Result{
+		skipped, {Node: "a", Late: -time.Second, Kind: scrape.OfActive}, {Node: "b", Kind: scrape.OfActive},
+		{Node: "b", Err: errors.New("timeout"), Reason: reason.Timeout, Skipped: skipped.Skipped},
+	} {
+		i.Scraped(r)
+	}
 	i.observeAge("pods", 7*time.Second)
 	i.registerAPIServices(func() map[string]servingcert.APIServiceState {
 		return map[string]servingcert.APIServiceState{
@@ -61,80 +60,49 @@ func newTestInstruments() *instruments {
 	return i
 }
 
-// expect compares the named metrics with an exposition, of which help and type are ignored.
-func expect(t *testing.T, i *instruments, want string, names ...string) {
-	t.Helper()
-	w := httptest.NewRecorder()
-	promhttp.HandlerFor(i.registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
-	var got []string
-	for line := range strings.Lines(w.Body.String()) {
-		if slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(line, "kube_vitals_"+name) }) {
-			got = append(got, strings.TrimPrefix(line, "kube_vitals_"))
-		}
-	}
-	if got := strings.Join(got, ""); got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
-	}
-}
-
-func TestScrapesAreCounted(t *testing.T) {
-	i := newTestInstruments()
-	expect(t, i, `scrapes_total{reason="",result="success"} 3
-scrapes_total{reason="timeout",result="failure"} 1
-`, "scrapes_total")
-	expect(t, i, "samples_skipped_total{reason=\"bad_value\"} 2\n", `samples_skipped_total{reason="bad_value"}`)
-}
-
-func TestActiveNodesAreCounted(t *testing.T) {
-	i := newTestInstruments()
-	for kind, n := range map[scrape.Kind]int{scrape.Early: 1, scrape.OfActive: 2, scrape.Regular: 3} {
-		for range n {
-			i.Scraped(scrape.Result{Node: "a", Kind: kind})
-		}
-	}
-	expect(t, i, `active_nodes 3
+// TestInstruments checks the metrics of scrapes, nodes and APIServices.
+func TestInstruments(t *testing.T) {
+	h := promhttp.HandlerFor(newTestInstruments().registry, promhttp.HandlerOpts{})
+	const names = `scrapes_total|samples_skipped_total{reason="bad_value"|early_|active_|max_clock_skew|node_|apiservice_`
+	lines := regexp.MustCompile(`(?m)^kube_vitals_((`+names+`).*)\n`).FindAllStringSubmatch(
+		get(h, "/metrics", "").Body.String(), -1)
+	const want = `
+active_nodes 3
 active_resolution_seconds 7.5
 active_scrapes_refused_total 1.5
 active_scrapes_total 2
+apiservice_insecure_skip_tls_verify{apiservice="v1.metrics.k8s.io"} 1
+apiservice_insecure_skip_tls_verify{apiservice="v1beta1.metrics.k8s.io"} 0
+apiservice_misdirected{apiservice="v1.metrics.k8s.io"} 0
+apiservice_misdirected{apiservice="v1beta1.metrics.k8s.io"} 1
 early_scrapes_total 1
-`, "early_", "active_")
-}
-
-func TestNodesOfScrapes(t *testing.T) {
-	expect(t, newTestInstruments(), `max_clock_skew_seconds 75
+max_clock_skew_seconds 75
 node_clock_skew_seconds{node="flaky"} -75
 node_failing{node="down",reason="timeout"} 1
 node_failing{node="flaky",reason="timeout"} 1
 node_last_success_timestamp_seconds{node="down"} 0
 node_last_success_timestamp_seconds{node="flaky"} 1.8e+09
 node_last_success_timestamp_seconds{node="ok"} 1.8e+09
-`, "max_clock_skew", "node_")
-}
-
-func TestAPIServiceStates(t *testing.T) {
-	expect(t, newTestInstruments(), `apiservice_insecure_skip_tls_verify{apiservice="v1.metrics.k8s.io"} 1
-apiservice_insecure_skip_tls_verify{apiservice="v1beta1.metrics.k8s.io"} 0
-apiservice_misdirected{apiservice="v1.metrics.k8s.io"} 0
-apiservice_misdirected{apiservice="v1beta1.metrics.k8s.io"} 1
-`, "apiservice_")
-}
-
-func TestMetricConventions(t *testing.T) {
-	problems, err := testutil.GatherAndLint(newTestInstruments().registry)
-	if err != nil {
-		t.Fatal(err)
+samples_skipped_total{reason="bad_value"} 2
+scrapes_total{reason="",result="success"} 3
+scrapes_total{reason="timeout",result="failure"} 1`
+	got := ""
+	for _, line := range lines {
+		got += "\n" + line[1]
 	}
-	for _, p := range problems {
-		t.Errorf("%s: %s", p.Metric, p.Text)
+	if got != want {
+		t.Errorf("got%s\nwant%s", got, want)
 	}
 }
 
-// TestExposition checks that /metrics is a valid exposition with each metric once, including the
-// library's.
+// TestExposition checks that the metrics follow the conventions, and that /metrics is a valid exposition
+// with each metric once, including the library's.
 func TestExposition(t *testing.T) {
-	w := httptest.NewRecorder()
-	newTestInstruments().handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	text := w.Body.String()
+	i := newTestInstruments()
+	if problems, err := testutil.GatherAndLint(i.registry); err != nil || len(problems) > 0 {
+		t.Errorf("got %+v, %v", problems, err)
+	}
+	text := get(i.handler(), "/metrics", "").Body.String()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	if _, err := parser.TextToMetricFamilies(strings.NewReader(text)); err != nil {
 		t.Fatal(err)

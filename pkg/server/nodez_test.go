@@ -27,7 +27,7 @@ func TestStalledReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 1})
 		page := nodez.Handler(nodez.Config{
-			Source: &healthtest.Source{List: make([]health.Node, 2000)}, Now: time.Now, Clock: usage.NewClock(time.Now()),
+			Source: &healthtest.Source{List: make([]health.Node, 1000)}, Now: time.Now, Clock: usage.NewClock(time.Now()),
 			View: &view.View{Pods: inventory.New(), Nodes: inventory.New(), Store: s},
 		})
 		listener := make(testenv.Listener)

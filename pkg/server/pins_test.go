@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strconv"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,55 +13,35 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// pagedNodes is an API server with this number of nodes.
+// pagedNodes is an API server with a node on each of two pages.
 type pagedNodes struct {
 	corev1client.NodeInterface
 
-	count int
-	err   error // of the second page; nil: none
+	err error // of the second page; nil: none
 }
 
-func (p *pagedNodes) List(_ context.Context, options metav1.ListOptions) (*corev1.NodeList, error) {
+func (p pagedNodes) List(_ context.Context, options metav1.ListOptions) (*corev1.NodeList, error) {
 	if options.ResourceVersion != "" || options.Limit == 0 {
 		return nil, fmt.Errorf("got options %+v, want pages of the present state", options)
 	}
-	first := 0
-	if options.Continue != "" {
-		var err error
-		if first, err = strconv.Atoi(options.Continue); err != nil {
-			return nil, err
-		}
-		if p.err != nil {
-			return nil, p.err
-		}
+	list, node := &corev1.NodeList{}, corev1.Node{}
+	if node.Name, node.UID = "n2", "u2"; options.Continue == "" {
+		node.Name, node.UID, list.Continue = "n1", "u1", "n2"
+	} else if p.err != nil {
+		return nil, p.err
 	}
-	list := &corev1.NodeList{}
-	for i := first; i < p.count; i++ {
-		if len(list.Items) == int(options.Limit) {
-			list.Continue = strconv.Itoa(i)
-			break
-		}
-		list.Items = append(list.Items, corev1.Node{ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprint("n", i), UID: types.UID(fmt.Sprint("u", i)),
-		}})
-	}
+	list.Items = append(list.Items, node)
 	return list, nil
 }
 
-// TestListNodes checks that the nodes of all pages are returned, or none.
+// TestListNodes checks that the nodes of all pages are returned, or none: the pins of others are removed.
 func TestListNodes(t *testing.T) {
-	const count = 1234
-	want := map[string]types.UID{}
-	for i := range count {
-		want[fmt.Sprint("n", i)] = types.UID(fmt.Sprint("u", i))
-	}
-	got, err := listNodes(t.Context(), &pagedNodes{count: count})
-	if err != nil || !maps.Equal(got, want) {
-		t.Errorf("got %d nodes and error %v, want %d", len(got), err, count)
+	got, err := listNodes(t.Context(), pagedNodes{})
+	if want := map[string]types.UID{"n1": "u1", "n2": "u2"}; err != nil || !maps.Equal(got, want) {
+		t.Errorf("got %v and error %v, want %v", got, err, want)
 	}
 	failure := errors.New("connection refused")
-	got, err = listNodes(t.Context(), &pagedNodes{count: count, err: failure})
-	if !errors.Is(err, failure) || got != nil {
-		t.Errorf("got %d nodes and error %v, want no nodes and %v", len(got), err, failure)
+	if got, err = listNodes(t.Context(), pagedNodes{err: failure}); !errors.Is(err, failure) || got != nil {
+		t.Errorf("got %v and error %v, want no nodes and %v", got, err, failure)
 	}
 }

@@ -1,11 +1,15 @@
 package server
 
 import (
+	"context"
+	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,16 +19,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/device"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 func TestMain(m *testing.M) {
+	os.Setenv("GOGC", "200") // or else each server would set a lower one, to save memory
+	debug.SetGCPercent(200)
 	goleak.VerifyTestMain(m,
 		// The library starts its queues when it creates them, also if New fails later.
 		goleak.IgnoreAnyFunction("k8s.io/client-go/util/workqueue.(*delayingType[...]).waitingLoop"),
@@ -46,21 +54,13 @@ func TestServer(t *testing.T) {
 	cluster := newCluster(t)
 	cluster.down.Store(true)
 	cluster.nodes = []corev1.Node{nodeAt("node-a", address)}
-	cluster.pods = []corev1.Pod{{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: "web", Labels: map[string]string{"app": "web"},
-			CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Minute)),
-		},
-		Spec:   corev1.PodSpec{NodeName: "node-a"},
-		Status: corev1.PodStatus{Phase: corev1.PodRunning},
-	}, {
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "waiting"},
-		Status:     corev1.PodStatus{Phase: corev1.PodPending},
-	}}
+	cluster.pods = []corev1.Pod{runningPod("default", "web", "node-a"), runningPod("default", "waiting", "")}
+	cluster.pods[0].Labels = map[string]string{"app": "web"}
+	cluster.pods[1].Status.Phase = corev1.PodPending
 
-	c, url := cluster.config(t)
-	start(t, c)
-	client := newClient(t, url)
+	c := cluster.config(t)
+	c.Serving.ServerCert.CertKey = genericoptions.CertKey{} // the server makes a certificate
+	client := start(t, c)
 
 	const list = "/apis/metrics.k8s.io/v1/pods?labelSelector=app%3Dweb"
 	client.await(http.StatusOK, "/livez", "")
@@ -86,11 +86,14 @@ func TestServer(t *testing.T) {
 	client.await(http.StatusUnauthorized, list, "")
 	client.await(http.StatusUnauthorized, "/metrics", "")
 	client.await(http.StatusForbidden, "/metrics", "mallory")
-	body = client.await(http.StatusOK, "/metrics", "alice")
-	for _, series := range []string{`kube_vitals_points{kind="container"} 1`, `kube_vitals_known_objects{kind="pod"} 1`} {
-		if !strings.Contains(body, series) {
-			t.Errorf("/metrics does not have %s", series)
-		}
+	client.awaitSeries(`kube_vitals_points{kind="container"} 1`, `kube_vitals_known_objects{kind="pod"} 1`)
+	// Nothing of what is off by default:
+	body = client.await(http.StatusOK, list, "alice") + client.await(http.StatusOK, "/metrics", "alice")
+	if strings.Contains(body, "ephemeral") || strings.Contains(body, "vitals_device") || strings.Contains(body, "x.org") {
+		t.Errorf("there are traces of ephemeral storage or devices: %s", body)
+	}
+	if n := fake.Requests(kubelettest.CompleteSummary); n != 0 {
+		t.Errorf("got %d requests for complete summaries, want 0", n)
 	}
 
 	cluster.goDown()
@@ -118,7 +121,7 @@ func TestNewErrors(t *testing.T) {
 			"configuration of device exporters"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, _ := newCluster(t).config(t)
+			c := newCluster(t).config(t)
 			defer c.Serving.Listener.Close()
 			test.change(&c)
 			if _, err := New(c); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -128,26 +131,38 @@ func TestNewErrors(t *testing.T) {
 	}
 }
 
-func TestKubeletConfig(t *testing.T) {
-	inCluster := &rest.Config{BearerTokenFile: "token", TLSClientConfig: rest.TLSClientConfig{CAFile: "ca"}}
+// TestKubeletsGetOnlyTheirToken checks which credentials kubelets get: by default those of this process, but
+// none of these if there are tokens for kubelets.
+func TestKubeletsGetOnlyTheirToken(t *testing.T) {
+	inCluster := &rest.Config{
+		BearerToken: "own", BearerTokenFile: "token", TLSClientConfig: rest.TLSClientConfig{CAFile: "ca"},
+	}
 	outside := &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAFile: "ca", CertFile: "cert", KeyFile: "key"}}
+	inline := &rest.Config{TLSClientConfig: rest.TLSClientConfig{
+		CAData: []byte("CA"), CertData: []byte("CERT"), KeyData: []byte("KEY"),
+	}}
+	theirs := func(context.Context) (string, error) { return "", nil }
+	flags := func(c rest.TLSClientConfig) kubelet.Config { return kubelet.Config{TLS: c} }
 	for name, test := range map[string]struct {
-		flags     rest.TLSClientConfig
-		plainHTTP bool
-		client    *rest.Config
-		want      [4]string // CA, certificate, key, token
+		flags  kubelet.Config
+		client *rest.Config
+		want   string // all credentials
 	}{
-		"in the cluster":    {rest.TLSClientConfig{}, false, inCluster, [4]string{"ca", "", "", "token"}},
-		"outside":           {rest.TLSClientConfig{}, false, outside, [4]string{"ca", "cert", "key", ""}},
-		"other CA":          {rest.TLSClientConfig{CAFile: "o"}, false, inCluster, [4]string{"o", "", "", "token"}},
-		"other certificate": {rest.TLSClientConfig{CertFile: "c", KeyFile: "k"}, false, outside, [4]string{"ca", "c", "k"}},
-		"insecure TLS":      {rest.TLSClientConfig{Insecure: true}, false, inCluster, [4]string{"", "", "", "token"}},
-
-		"without credentials": {rest.TLSClientConfig{}, true, outside, [4]string{}},
+		"in the cluster":     {kubelet.Config{}, inCluster, "ca own token"},
+		"outside":            {kubelet.Config{}, outside, "ca cert key"},
+		"inline":             {kubelet.Config{}, inline, "CA CERT KEY"},
+		"other CA":           {flags(rest.TLSClientConfig{CAFile: "o"}), inCluster, "o own token"},
+		"other certificate":  {flags(rest.TLSClientConfig{CertFile: "c", KeyFile: "k"}), outside, "ca c k"},
+		"insecure TLS":       {flags(rest.TLSClientConfig{Insecure: true}), inCluster, "own token"},
+		"plain HTTP":         {kubelet.Config{PlainHTTP: true}, outside, ""},
+		"token, in cluster":  {kubelet.Config{Token: theirs}, inCluster, "ca"},
+		"token, certificate": {kubelet.Config{Token: theirs}, outside, "ca"},
+		"token, inline":      {kubelet.Config{Token: theirs}, inline, "CA"},
 	} {
-		c := kubeletConfig(kubelet.Config{TLS: test.flags, PlainHTTP: test.plainHTTP}, test.client)
-		got := [4]string{c.TLS.CAFile, c.TLS.CertFile, c.TLS.KeyFile, c.BearerTokenFile}
-		if got != test.want {
+		c := kubeletConfig(test.flags, test.client)
+		got := strings.Join(strings.Fields(fmt.Sprintf("%s %s %s %s %s %s %s %s", c.TLS.CAFile, c.TLS.CAData,
+			c.TLS.CertFile, c.TLS.CertData, c.TLS.KeyFile, c.TLS.KeyData, c.BearerToken, c.BearerTokenFile)), " ")
+		if got != test.want || (c.Token == nil) != (test.flags.Token == nil) {
 			t.Errorf("%s: got %q, want %q", name, got, test.want)
 		}
 	}
@@ -194,37 +209,41 @@ func TestRateWindow(t *testing.T) {
 	}
 }
 
+// web0 returns the pod n/web-0.
+func web0(node string, uid types.UID) *corev1.Pod {
+	pod := runningPod("n", "web-0", node)
+	pod.UID = uid
+	return &pod
+}
+
+// putWeb0 stores samples of the container a of n/web-0 on the node n1.
+func putWeb0(metrics *store.Store, samples ...usage.Sample) {
+	metrics.Forget("n1")
+	for _, s := range samples {
+		s.Memory, s.Has = 1, usage.HasCPU|usage.HasMemory
+		metrics.Put("n1", &usage.Scrape{At: s.At, Sent: s.At, Containers: []usage.ContainerSample{
+			{Namespace: []byte("n"), Pod: []byte("web-0"), Name: []byte("a"), Sample: s},
+		}})
+	}
+}
+
 // TestReplacedPodHasNoOldUsage checks that the store has no usage of a pod once the inventory has a
 // pod of the same name with another UID.
 func TestReplacedPodHasNoOldUsage(t *testing.T) {
 	clock := usage.NewClock(time.Now())
 	v := newView(Config{MaxSampleAge: time.Minute}, clock)
-	metrics, pods := v.Store, v.Pods
-	pod := func(uid types.UID) any {
-		return &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "web-0", UID: uid},
-			Spec:       corev1.PodSpec{NodeName: "n1"},
-		}
-	}
-	scrape := func(ago time.Duration, core float64) {
-		at := clock.At(time.Now()).Add(-ago)
-		s := usage.Sample{At: at, CPUSeconds: core, Memory: 1, Has: usage.HasCPU | usage.HasMemory}
-		metrics.Put("n1", &usage.Scrape{At: at, Sent: at, Containers: []usage.ContainerSample{
-			{Namespace: []byte("n"), Pod: []byte("web-0"), Name: []byte("a"), Sample: s},
-		}})
-	}
-	served := func() bool { return metrics.Pod("n1", "n", "web-0", clock.At(time.Now())) != nil }
+	served := func() bool { return v.Store.Pod("n1", "n", "web-0", clock.At(time.Now())) != nil }
 	for name, change := range map[string]func() error{
-		"replaced by an update": func() error { return pods.Update(pod("2")) },
-		"deleted":               func() error { return pods.Delete(pod("1")) },
-		"replaced in a list":    func() error { return pods.Replace([]any{pod("2")}, "7") },
+		"replaced by an update": func() error { return v.Pods.Update(web0("n1", "2")) },
+		"deleted":               func() error { return v.Pods.Delete(web0("n1", "1")) },
+		"replaced in a list":    func() error { return v.Pods.Replace([]any{web0("n1", "2")}, "7") },
 	} {
-		if err := pods.Replace([]any{pod("1")}, "1"); err != nil {
+		if err := v.Pods.Replace([]any{web0("n1", "1")}, "1"); err != nil {
 			t.Fatal(err)
 		}
-		metrics.Forget("n1")
-		scrape(20*time.Second, 10)
-		scrape(5*time.Second, 11.5)
+		now := clock.At(time.Now())
+		putWeb0(v.Store, usage.Sample{At: now.Add(-20 * time.Second), CPUSeconds: 10},
+			usage.Sample{At: now.Add(-5 * time.Second), CPUSeconds: 11.5})
 		if !served() {
 			t.Fatalf("%s: not served before", name)
 		}
@@ -233,6 +252,27 @@ func TestReplacedPodHasNoOldUsage(t *testing.T) {
 		}
 		if served() {
 			t.Errorf("%s: the old usage is served", name)
+		}
+	}
+}
+
+// TestForceDeletedPodHasNoUsage checks that samples of a force-deleted pod that still runs are not
+// those of the next pod of the name: the inventory shows the store when that one started.
+func TestForceDeletedPodHasNoUsage(t *testing.T) {
+	clock := usage.NewClock(time.Now())
+	v := newView(Config{MaxSampleAge: time.Minute}, clock)
+	now := clock.At(time.Now())
+	for bound, want := range map[string]bool{"n1": false, "n2": true} { // n2: nothing is known of the pod on n1
+		pod := web0(bound, "2")
+		pod.CreationTimestamp, pod.Status.StartTime = metav1.Time{}, new(metav1.NewTime(now.Time()))
+		if err := v.Pods.Replace([]any{pod}, "1"); err != nil {
+			t.Fatal(err)
+		}
+		started, later := now.Add(-time.Hour), now.Add(15*time.Second)
+		putWeb0(v.Store, usage.Sample{At: now, StartedAt: started, CPUSeconds: 100},
+			usage.Sample{At: later, StartedAt: started, CPUSeconds: 101})
+		if got := v.Store.Pod("n1", "n", "web-0", later) != nil; got != want {
+			t.Errorf("bound to %s: got %t, want %t", bound, got, want)
 		}
 	}
 }
@@ -260,45 +300,11 @@ func TestUntrustedAPIServerGetsNoRequests(t *testing.T) {
 
 	cluster := newCluster(t)
 	cluster.URL = untrusted.URL // the kubeconfig has no CA for it
-	c, _ := cluster.config(t)
-	stop := start(t, c)
-	defer stop()
+	start(t, cluster.config(t))
 	for range tries {
 		<-closed
 	}
 	if n := requests.Load(); n != 0 {
 		t.Errorf("got %d requests, want 0", n)
-	}
-}
-
-// TestForceDeletedPodHasNoUsage checks that samples of a force-deleted pod that still runs are not
-// those of the next pod of the name: the inventory shows the store when that one started.
-func TestForceDeletedPodHasNoUsage(t *testing.T) {
-	clock := usage.NewClock(time.Now())
-	v := newView(Config{MaxSampleAge: time.Minute}, clock)
-	metrics, pods := v.Store, v.Pods
-	now := clock.At(time.Now())
-	const lived = time.Hour
-	for bound, want := range map[string]bool{"n1": false, "n2": true} { // n2: nothing is known of the pod on n1
-		err := pods.Replace([]any{&corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "web-0", UID: "2"},
-			Spec:       corev1.PodSpec{NodeName: bound},
-			Status:     corev1.PodStatus{StartTime: new(metav1.NewTime(now.Time()))},
-		}}, "1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		metrics.Forget("n1")
-		for i := range 2 {
-			at := now.Add(time.Duration(15*i) * time.Second)
-			s := usage.Sample{At: at, StartedAt: now.Add(-lived), CPUSeconds: 100 + float64(i), Memory: 1}
-			s.Has = usage.HasCPU | usage.HasMemory
-			metrics.Put("n1", &usage.Scrape{At: at, Sent: at, Containers: []usage.ContainerSample{
-				{Namespace: []byte("n"), Pod: []byte("web-0"), Name: []byte("a"), Sample: s},
-			}})
-		}
-		if got := metrics.Pod("n1", "n", "web-0", now.Add(15*time.Second)) != nil; got != want {
-			t.Errorf("bound to %s: got %t, want %t", bound, got, want)
-		}
 	}
 }

@@ -14,15 +14,13 @@ import (
 // TestShutdown checks that during the shutdown delay the server is unready, still serves, and
 // closes each connection with its next response.
 func TestShutdown(t *testing.T) {
-	c, url := newCluster(t).config(t)
+	c := newCluster(t).config(t)
 	c.Generic.ShutdownDelayDuration = 2 * time.Second
-	stop := start(t, c)
-	ready := newClient(t, url)
-	ready.await(http.StatusOK, "/readyz", "")
+	ready := startReady(t, c)
 
 	clients := map[string]*client{}
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
-		client := newClient(t, url)
+		client := ready.another()
 		client.transport.ForceAttemptHTTP2 = protocol == "HTTP/2.0"
 		if response, _ := client.get(nodesPath, "alice"); response.Proto != protocol {
 			t.Fatalf("got %s, want %s", response.Proto, protocol)
@@ -34,7 +32,7 @@ func TestShutdown(t *testing.T) {
 	}
 
 	stopped := make(chan struct{})
-	go func() { stop(); close(stopped) }()
+	go func() { ready.stop(); close(stopped) }()
 	ready.await(http.StatusInternalServerError, "/readyz", "")
 	for protocol, client := range clients {
 		client.await(http.StatusOK, nodesPath, "alice")
@@ -61,14 +59,12 @@ func sleepyRequest(cluster *cluster, client *client) <-chan int {
 // at most.
 func TestShutdownWithHangingRequest(t *testing.T) {
 	cluster := newCluster(t)
-	c, url := cluster.config(t)
+	c := cluster.config(t)
 	c.Generic.ShutdownDelayDuration = 0
 	c.Generic.RequestTimeout = time.Second
-	stop := start(t, c)
-	client := newClient(t, url)
-	client.await(http.StatusOK, "/readyz", "")
+	client := startReady(t, c)
 	status := sleepyRequest(cluster, client)
-	stop()
+	client.stop()
 	if code := <-status; code != http.StatusGatewayTimeout {
 		t.Errorf("hanging request: got status %d, want 504", code)
 	}
@@ -77,7 +73,7 @@ func TestShutdownWithHangingRequest(t *testing.T) {
 // TestShutdownWithHangingConnection checks that half a request delays shutdown by connectionTimeout
 // at most.
 func TestShutdownWithHangingConnection(t *testing.T) {
-	c, url := newCluster(t).config(t)
+	c := newCluster(t).config(t)
 	c.Generic.ShutdownDelayDuration = 0
 	s, err := New(c)
 	if err != nil {
@@ -87,8 +83,7 @@ func TestShutdownWithHangingConnection(t *testing.T) {
 		t.Errorf("got a ShutdownTimeout of %v, want %v", s.assembly.api.ShutdownTimeout, connectionTimeout)
 	}
 	s.assembly.api.ShutdownTimeout = 100 * time.Millisecond
-	stop := run(t, s)
-	client := newClient(t, url)
+	client := run(t, s)
 	client.await(http.StatusOK, "/readyz", "")
 	conn, err := tls.Dial("tcp", c.Serving.Listener.Addr().String(), client.transport.TLSClientConfig)
 	if err != nil {
@@ -99,24 +94,22 @@ func TestShutdownWithHangingConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	client.await(http.StatusOK, "/livez", "") // gives the server time to read the half
-	stop()
+	client.stop()
 }
 
 // TestShutdownSendRetryAfter checks that with --shutdown-send-retry-after, new requests get status
 // 429 while requests in flight end.
 func TestShutdownSendRetryAfter(t *testing.T) {
 	cluster := newCluster(t)
-	c, url := cluster.config(t)
+	c := cluster.config(t)
 	c.Generic.ShutdownDelayDuration = 0
 	c.Generic.ShutdownSendRetryAfter = true
 	c.Authorization.WebhookRetryBackoff = &wait.Backoff{Steps: 1}
-	stop := start(t, c)
-	client := newClient(t, url)
-	client.await(http.StatusOK, "/readyz", "")
-	status := sleepyRequest(cluster, newClient(t, url))
+	client := startReady(t, c)
+	status := sleepyRequest(cluster, client.another())
 
 	stopped := make(chan struct{})
-	go func() { stop(); close(stopped) }()
+	go func() { client.stop(); close(stopped) }()
 	client.await(http.StatusTooManyRequests, nodesPath, "alice")
 	response, _ := client.get(nodesPath, "alice")
 	after := response.Header.Get("Retry-After")
@@ -136,30 +129,13 @@ func TestShutdownSendRetryAfter(t *testing.T) {
 // time, until the client notices that the connection was closed.
 func reuses(t *testing.T, c *client, path string) (reused bool) {
 	t.Helper()
-	for deadline := time.Now().Add(500 * time.Millisecond); time.Now().Before(deadline); {
-		trace := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
-			GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused },
-		})
-		request, err := http.NewRequestWithContext(trace, http.MethodGet, c.url+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.Header.Set("Authorization", "Bearer alice")
-		response, err := c.transport.RoundTrip(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.Copy(io.Discard, response.Body); err != nil {
-			t.Fatal(err)
-		}
-		response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			t.Errorf("%s: got %s", path, response.Status)
-		}
-		if !reused {
-			return false
+	reused = true
+	for deadline := time.Now().Add(500 * time.Millisecond); reused && time.Now().Before(deadline); {
+		c.trace = &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }}
+		if response, body := c.get(path, "alice"); response.StatusCode != http.StatusOK {
+			t.Errorf("%s: got %s: %s", path, response.Status, body)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	return true
+	return reused
 }

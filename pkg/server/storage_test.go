@@ -14,11 +14,10 @@ import (
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
-	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 )
 
-// storageCluster has a node with the pods web, static, replaced and elsewhere. Only web and static are
-// bound to the node with the UID that the kubelet reports.
+// storageCluster has a node with the pods web, static, replaced, elsewhere and unknown. Only web and static
+// are bound to the node with the UID that the kubelet reports. That of a static pod is a hash there.
 func storageCluster(t *testing.T) (*cluster, *kubelettest.Kubelet) {
 	t.Helper()
 	k := kubelettest.New("node-1", kubelettest.Config{Boot: time.Now().Add(-time.Hour)})
@@ -28,7 +27,8 @@ func storageCluster(t *testing.T) (*cluster, *kubelettest.Kubelet) {
 	certificate := kubelettest.NewCA().Issue([]string{"node-1"}, nil)
 	cluster.nodes = []corev1.Node{nodeAt("node-1", k.Start(t, &certificate))}
 	for name, uids := range map[string][2]string{ // in the API server, at the kubelet
-		"web": {"1-1", "1-1"}, "static": {"2-2", "f00"}, "replaced": {"3-4", "3-3"}, "elsewhere": {"5-5", "5-5"},
+		"web": {"1-1", "1-1"}, "static": {"2-2", "f00d"}, "replaced": {"3-4", "3-3"}, "elsewhere": {"5-5", "5-5"},
+		"unknown": {"", "6-6"},
 	} {
 		for _, container := range []string{"app", "proxy"} {
 			k.Run("default", name, container, kubelettest.Usage{CPU: 0.5, Memory: 1 << 20}, time.Now().Add(-time.Minute))
@@ -36,12 +36,14 @@ func storageCluster(t *testing.T) (*cluster, *kubelettest.Kubelet) {
 		}
 		k.SetStorage("default", name, "", 80<<20)
 		k.SetUID("default", name, uids[1])
-		pod := corev1.Pod{Spec: corev1.PodSpec{NodeName: "node-1"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
-		pod.Namespace, pod.Name, pod.UID = "default", name, types.UID(uids[0])
+		pod := runningPod("default", name, "node-1")
+		pod.UID = types.UID(uids[0])
 		if name == "elsewhere" {
 			pod.Spec.NodeName = "node-2"
 		}
-		cluster.pods = append(cluster.pods, pod)
+		if name != "unknown" {
+			cluster.pods = append(cluster.pods, pod)
+		}
 	}
 	return cluster, k
 }
@@ -107,12 +109,11 @@ const (
 // does not report it any more. CPU and memory are served all the time.
 func TestEphemeralStorage(t *testing.T) {
 	cluster, k := storageCluster(t)
-	c, url := cluster.config(t)
+	c := cluster.config(t)
 	c.Resolution, c.MaxSampleAge = time.Second, time.Minute
 	c.StorageInterval = time.Second
 	c.Kubelet.Timeout = 5 * time.Second // of requests that hang
-	start(t, c)
-	client := newClient(t, url)
+	client := start(t, c)
 	client.awaitStorage("at first", allStorage)
 
 	k.SetFaults(onlyComplete(kubelettest.Hang))
@@ -125,59 +126,16 @@ func TestEphemeralStorage(t *testing.T) {
 		return ""
 	})
 	k.SetFaults(onlyComplete(kubelettest.Status(http.StatusForbidden)))
-	metrics := func(series string) {
-		t.Helper()
-		client.awaitSeries(series)
-		if _, body := client.get("/metrics", "alice"); strings.Contains(body, "kube_vitals_node_failing{") ||
-			strings.Contains(body, `kube_vitals_scrapes_total{reason="forbidden"`) {
-			t.Error("the failure counts as one of a scrape of CPU and memory")
-		}
+	client.awaitSeries(
+		`kube_vitals_ephemeral_storage_scrapes_total{reason="forbidden",result="failure"}`,
+		`kube_vitals_ephemeral_storage_scrapes_total{reason="timeout",result="failure"}`,
+		`kube_vitals_ephemeral_storage_scrape_duration_seconds_count`)
+	if _, body := client.get("/metrics", "alice"); strings.Contains(body, "kube_vitals_node_failing{") ||
+		strings.Contains(body, `kube_vitals_scrapes_total{reason="forbidden"`) {
+		t.Error("the failure counts as one of a scrape of CPU and memory")
 	}
-	metrics(`kube_vitals_ephemeral_storage_scrapes_total{reason="forbidden",result="failure"}`)
-	metrics(`kube_vitals_ephemeral_storage_scrapes_total{reason="timeout",result="failure"}`)
-	metrics(`kube_vitals_ephemeral_storage_scrape_duration_seconds_count`)
 
 	k.SetFaults()
 	k.SetStorage("default", "web", "", 180<<20)
 	client.awaitStorage("afterwards", "replaced - -, static 90Mi 10Mi, web 190Mi 10Mi, node 8Gi")
-}
-
-// TestEphemeralStorageOff checks that there are no traces of ephemeral storage unless it is enabled.
-func TestEphemeralStorageOff(t *testing.T) {
-	cluster, k := storageCluster(t)
-	c, url := cluster.config(t)
-	c.Resolution = time.Second
-	start(t, c)
-	client := newClient(t, url)
-	client.awaitStorage("off", noStorage)
-	client.await(http.StatusOK, "/readyz", "")
-	_, body := client.get("/apis/metrics.k8s.io/v1/namespaces/default/pods/web", "alice")
-	_, metrics := client.get("/metrics", "alice")
-	if strings.Contains(body, "ephemeral") || strings.Contains(metrics, "kube_vitals_ephemeral") {
-		t.Errorf("got %s", body)
-	}
-	if n := k.Requests(kubelettest.CompleteSummary); n != 0 || k.Requests(kubelettest.ResourcePath) == 0 {
-		t.Errorf("got %d requests for complete summaries, want 0", n)
-	}
-}
-
-func TestIsBound(t *testing.T) {
-	pods := inventory.New()
-	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n1"}}
-	pod.Namespace, pod.Name, pod.UID = "default", "web", "0b5c1d7e-0000-4000-8000-000000000001"
-	if err := pods.Replace([]any{pod}, "1"); err != nil {
-		t.Fatal(err)
-	}
-	for args, want := range map[[3]string]bool{
-		{"n1", "web", string(pod.UID)}:                          true,
-		{"n1", "web", ""}:                                       true,
-		{"n1", "web", "4cc756aab9154ff58c1a841d12921765"}:       true, // of the manifest of a static pod
-		{"n1", "web", "0b5c1d7e-0000-4000-8000-000000000002"}:   false,
-		{"n2", "web", string(pod.UID)}:                          false,
-		{"n1", "other", "0b5c1d7e-0000-4000-8000-000000000001"}: false,
-	} {
-		if got := isBound(pods)(args[0], "default", args[1], args[2]); got != want {
-			t.Errorf("%q: got %v, want %v", args, got, want)
-		}
-	}
 }

@@ -5,15 +5,11 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/klog/v2"
-
-	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 )
 
 // TestVerbosityIsLimitedWhileRunning checks that the log level at which client-go logs bodies can
@@ -24,42 +20,39 @@ func TestVerbosityIsLimitedWhileRunning(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	c, _ := newCluster(t).config(t)
+	c := newCluster(t).config(t)
 	c.Features.DebugSocketPath = filepath.Join(t.TempDir(), "debug.sock")
-	h := startHandler(t, c)
-	overPort := func(level string) (int, string) {
-		r := httptest.NewRequest(http.MethodPut, "/debug/flags/v", strings.NewReader(level))
-		r.Header.Set("Authorization", "Bearer alice")
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		return w.Code, w.Body.String()
-	}
+	client := startReady(t, c)
 	socket := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", c.Features.DebugSocketPath)
 	}}
 	defer socket.CloseIdleConnections()
-	overSocket := func(level string) (int, string) {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://socket/debug/flags/v",
-			strings.NewReader(level))
-		if err != nil {
-			t.Fatal(err)
+	over := func(transport *http.Transport, url string) func(level string) (int, string) {
+		return func(level string) (code int, body string) {
+			eventually(t, func() string { // the socket may not exist yet
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, url+"/debug/flags/v", strings.NewReader(level))
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Header.Set("Authorization", "Bearer alice")
+				response, err := transport.RoundTrip(r)
+				if err != nil {
+					return err.Error()
+				}
+				defer response.Body.Close()
+				content, err := io.ReadAll(response.Body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				code, body = response.StatusCode, string(content)
+				return ""
+			})
+			return code, body
 		}
-		response, err := socket.RoundTrip(r)
-		for deadline := time.Now().Add(testenv.Patience); err != nil && time.Now().Before(deadline); {
-			time.Sleep(10 * time.Millisecond) // the socket may not exist yet
-			response, err = socket.RoundTrip(r)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer response.Body.Close()
-		body, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return response.StatusCode, string(body)
 	}
-	for name, set := range map[string]func(string) (int, string){"port": overPort, "socket": overSocket} {
+	for name, set := range map[string]func(string) (int, string){
+		"port": over(client.transport, client.url), "socket": over(socket, "http://socket"),
+	} {
 		for _, level := range []string{"8", "10", "99999"} {
 			code, body := set(level)
 			if code != http.StatusBadRequest || !strings.Contains(body, "private key") || klog.V(8).Enabled() {

@@ -9,14 +9,14 @@ import (
 // TestZPages checks that the library's z-pages name this program, and that flags which are marked
 // as secret stay so.
 func TestZPages(t *testing.T) {
-	c, _ := newCluster(t).config(t)
+	c := newCluster(t).config(t)
 	flags := c.Flags.FlagSet("test")
 	flags.String("resolution", "15s", "")
 	flags.String("secret", "hidden", "")
 	if err := flags.SetAnnotation("secret", "classified", []string{"true"}); err != nil {
 		t.Fatal(err)
 	}
-	h := startHandler(t, c)
+	h := startReady(t, c).handler
 	for path, want := range map[string][]string{
 		"/statusz": {"kube-vitals statusz", "/nodez", "/metrics"},
 		"/flagz":   {"kube-vitals flagz", "resolution"},
