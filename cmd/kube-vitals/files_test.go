@@ -75,8 +75,6 @@ func TestFileErrors(t *testing.T) {
 
 		"--kubeconfig=no": {"--kubeconfig: open DIR/no: no such file or directory"},
 		"--kubeconfig=.":  {"--kubeconfig: read DIR: is a directory"},
-		"--kubeconfig=empty": {
-			"--kubeconfig: DIR/empty: the file is not a kubeconfig file: it has no fields"},
 		"--kubeconfig=text": {
 			"--kubeconfig: DIR/text: the file is not a kubeconfig file: it has no fields"},
 		"--kubeconfig=tabs":       {"--kubeconfig: DIR/tabs: the file is neither YAML nor JSON: "},
@@ -107,12 +105,9 @@ func TestFileErrors(t *testing.T) {
 			"--prometheus-config: DIR/engine: ", `preset is "x"`, "timeout is 2h"},
 		"--device-config=devices":   {"--device-config: DIR/devices: ", `preset is "x"`, "interval is 1s"},
 		"--tls-sni-cert-key=no,key": {"--tls-sni-cert-key: open DIR/no"},
-		"--tls-cert-file=crt":       {"--tls-cert-file and --tls-private-key-file must be set together"},
 		"--tls-cert-file=no --kubelet-port=x": {
 			"--kubelet-port", "--tls-cert-file and --tls-private-key-file",
 			"--tls-cert-file, --tls-private-key-file: open DIR/no"},
-		"--tls-private-key-file=text": {
-			"--tls-cert-file and --tls-private-key-file must be set together"},
 		"--kubeconfig=no --kubelet-client-key=k": {
 			"--kubelet-client-certificate", "--kubeconfig: open DIR/no", "--kubelet-client-key: open DIR/k"},
 		"--tls-cert-file=text --tls-private-key-file=empty": {

@@ -402,14 +402,19 @@ func (c *client) withCertificate(ca *kubelettest.CA, user string) *client {
 	return c
 }
 
-// get sends a request, with a bearer token if user is not "".
+// get sends a GET, with a bearer token if user is not "". The status is 0 if there is no response.
 func (c *client) get(path, user string) (*http.Response, string) {
+	c.t.Helper()
+	return c.send(http.MethodGet, path, user, "")
+}
+
+func (c *client) send(method, path, user, content string) (*http.Response, string) {
 	c.t.Helper()
 	ctx := c.t.Context()
 	if c.trace != nil {
 		ctx = httptrace.WithClientTrace(ctx, c.trace)
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+path, nil)
+	r, err := http.NewRequestWithContext(ctx, method, c.url+path, strings.NewReader(content))
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -280,19 +280,13 @@ func TestForceDeletedPodHasNoUsage(t *testing.T) {
 // TestUntrustedAPIServerGetsNoRequests checks that an API server whose certificate the cluster's CA
 // did not sign gets no request, and so no credentials.
 func TestUntrustedAPIServerGetsNoRequests(t *testing.T) {
-	const tries = 3
-	closed := make(chan struct{}, tries)
-	var requests atomic.Int64
+	var requests, closed atomic.Int64
 	count := func(http.ResponseWriter, *http.Request) { requests.Add(1) }
 	untrusted := httptest.NewUnstartedServer(http.HandlerFunc(count))
 	untrusted.Config.ErrorLog = log.New(io.Discard, "", 0)
 	untrusted.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state != http.StateClosed {
-			return
-		}
-		select {
-		case closed <- struct{}{}:
-		default:
+		if state == http.StateClosed {
+			closed.Add(1)
 		}
 	}
 	untrusted.StartTLS()
@@ -301,9 +295,12 @@ func TestUntrustedAPIServerGetsNoRequests(t *testing.T) {
 	cluster := newCluster(t)
 	cluster.URL = untrusted.URL // the kubeconfig has no CA for it
 	start(t, cluster.config(t))
-	for range tries {
-		<-closed
-	}
+	eventually(t, func() string {
+		if n := closed.Load(); n < 3 {
+			return fmt.Sprintf("got %d connections", n)
+		}
+		return ""
+	})
 	if n := requests.Load(); n != 0 {
 		t.Errorf("got %d requests, want 0", n)
 	}

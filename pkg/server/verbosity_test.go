@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"io"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -22,37 +21,22 @@ func TestVerbosityIsLimitedWhileRunning(t *testing.T) {
 	})
 	c := newCluster(t).config(t)
 	c.Features.DebugSocketPath = filepath.Join(t.TempDir(), "debug.sock")
-	client := startReady(t, c)
-	socket := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	port, socket := startReady(t, c), newClient(t, "http://socket")
+	socket.transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", c.Features.DebugSocketPath)
-	}}
-	defer socket.CloseIdleConnections()
-	over := func(transport *http.Transport, url string) func(level string) (int, string) {
-		return func(level string) (code int, body string) {
+	}
+	for name, client := range map[string]*client{"port": port, "socket": socket} {
+		set := func(level string) (code int, body string) {
 			eventually(t, func() string { // the socket may not exist yet
-				r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, url+"/debug/flags/v", strings.NewReader(level))
-				if err != nil {
-					t.Fatal(err)
+				var response *http.Response
+				response, body = client.send(http.MethodPut, "/debug/flags/v", "alice", level)
+				if code = response.StatusCode; code == 0 {
+					return body
 				}
-				r.Header.Set("Authorization", "Bearer alice")
-				response, err := transport.RoundTrip(r)
-				if err != nil {
-					return err.Error()
-				}
-				defer response.Body.Close()
-				content, err := io.ReadAll(response.Body)
-				if err != nil {
-					t.Fatal(err)
-				}
-				code, body = response.StatusCode, string(content)
 				return ""
 			})
 			return code, body
 		}
-	}
-	for name, set := range map[string]func(string) (int, string){
-		"port": over(client.transport, client.url), "socket": over(socket, "http://socket"),
-	} {
 		for _, level := range []string{"8", "10", "99999"} {
 			code, body := set(level)
 			if code != http.StatusBadRequest || !strings.Contains(body, "private key") || klog.V(8).Enabled() {

@@ -46,8 +46,8 @@ import (
 //	memory limit too small             alerts_test.yaml of test/internal/observability (KubeVitalsMemoryNearLimit),
 //	                                   and TestBroken of pkg/doctor
 //
-// TestReasonsOfFailingNodes of pkg/server has every reason of a failed scrape, in the metrics, the
-// API, the page of nodes and the events.
+// TestReasonsOfFailingNodes of pkg/server has nearly every reason of a failed scrape, in the metrics,
+// the API, the page of nodes and the events.
 
 // TestDiagnosis breaks what a user may find broken: kubectl or doctor names cause and cure, and
 // metrics come once the cure is followed.
