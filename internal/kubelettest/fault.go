@@ -143,8 +143,8 @@ func SummaryFaults() []NamedFault {
 	const otherJSON = `{"kind": "Status", "node": [1, true], "pods": {"items": null}, "code": 200}`
 	faults := append(commonFaults(), []NamedFault{
 		{"status 405", Status(http.StatusMethodNotAllowed)},
-		{"cut", EditSummary(func(json []byte) []byte { return json[:len(json)/2] })},
-		{"other JSON", EditSummary(func([]byte) []byte { return []byte(otherJSON) })},
+		{"cut", editSummary(func(json []byte) []byte { return json[:len(json)/2] })},
+		{"other JSON", editSummary(func([]byte) []byte { return []byte(otherJSON) })},
 		{"endless nesting", endless('[')},
 		{"endless blanks", endless(' ')},
 		{"of another node", setField("nodeName", `"elsewhere"`)},

@@ -94,7 +94,7 @@ func TestFetch(t *testing.T) {
 // TestScrapesShareNoMemory scrapes many kubelets at the same time. Each scrape must have the names
 // of its own node, although buffers are reused.
 func TestScrapesShareNoMemory(t *testing.T) {
-	const nodes, rounds, containers = 8, 10, 20
+	const nodes, rounds, containers = 8, 40, 20
 	c := newTestClient(t, Config{PlainHTTP: true})
 	var wg sync.WaitGroup
 	for n := range nodes {
@@ -104,22 +104,23 @@ func TestScrapesShareNoMemory(t *testing.T) {
 			k.SetContainer(name, name, fmt.Sprint(name, i), kubelettest.Usage{})
 		}
 		node := nodeAt(name, k.Start(t, nil).String())
-		scrapes := make([]usage.Scrape, 2*rounds)
 		wg.Go(func() {
-			for i := range scrapes {
-				fetch := []fetchFunc{fetchResource, fetchSummary}[i%2]
-				if err := fetch(c, t.Context(), node, &scrapes[i]); err != nil {
-					t.Error(err)
-				}
-			}
-			for i := range scrapes {
-				if got := len(scrapes[i].Containers); got != containers {
-					t.Errorf("scrape %d of %s: got %d containers, want %d", i, name, got, containers)
-				}
-				for _, got := range scrapes[i].Containers {
-					if string(got.Namespace) != name || string(got.Pod) != name || !strings.HasPrefix(string(got.Name), name) {
-						t.Errorf("scrape %d of %s: got container %s/%s/%s", i, name, got.Namespace, got.Pod, got.Name)
+			for i := range rounds {
+				fetch := []func(context.Context, *corev1.Node, func(*usage.Scrape)) (usage.Timing, error){
+					c.Fetch, c.FetchSummary,
+				}[i%2]
+				_, err := fetch(t.Context(), node, func(s *usage.Scrape) {
+					if got := len(s.Containers); got != containers {
+						t.Errorf("scrape %d of %s: got %d containers, want %d", i, name, got, containers)
 					}
+					for _, got := range s.Containers {
+						if string(got.Namespace) != name || string(got.Pod) != name || !strings.HasPrefix(string(got.Name), name) {
+							t.Errorf("scrape %d of %s: got container %s/%s/%s", i, name, got.Namespace, got.Pod, got.Name)
+						}
+					}
+				})
+				if err != nil {
+					t.Error(err)
 				}
 			}
 		})

@@ -174,12 +174,15 @@ func TestManInTheMiddleAtFirstSight(t *testing.T) {
 func TestNothingIsSentBeforeThePin(t *testing.T) {
 	for name, tt := range map[string]struct {
 		failure error
+		other   string // is pinned by another replica meanwhile
 		reason  reason.Reason
+		text    string
 	}{
-		"stored":            {nil, reason.ServerError}, // which the impostor sends
-		"unavailable":       {errors.New("the API server is unavailable"), reason.TLSNotPinned},
-		"API server hangs":  {os.ErrDeadlineExceeded, reason.TLSNotPinned}, // a net.Error
-		"context of a loop": {context.Canceled, reason.TLSNotPinned},
+		"stored":            {nil, "", reason.ServerError, ""}, // which the impostor sends
+		"unavailable":       {errors.New("the API server is unavailable"), "", reason.TLSNotPinned, "is unavailable"},
+		"API server hangs":  {os.ErrDeadlineExceeded, "", reason.TLSNotPinned, ""}, // a net.Error
+		"context of a loop": {context.Canceled, "", reason.TLSNotPinned, ""},
+		"another replica":   {nil, "sha256:other", reason.TLSKeyChanged, "its key is pinned as sha256:other"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := newImpostor(t, kubelettest.KubeletSigned("n7"))
@@ -192,33 +195,17 @@ func TestNothingIsSentBeforeThePin(t *testing.T) {
 				if _, text := i.record(0, ""); text != "" {
 					t.Errorf("the kubelet got %q before its key was stored", text)
 				}
+				pins.set("n7", "", tt.other)
 				return tt.failure
 			}
 			c := newTestClient(t, Config{BearerToken: "secret", Pins: pins})
-			checkError(t, fetchError(t, c, nodeAt("n7", i.address)), tt.reason, "")
+			checkError(t, fetchError(t, c, nodeAt("n7", i.address)), tt.reason, tt.text)
 			<-i.ended
 			_, text := i.record(0, "")
-			if sent := strings.Contains(text, "Bearer secret"); sent != (tt.failure == nil) {
+			if sent := strings.Contains(text, "Bearer secret"); sent != (tt.reason == reason.ServerError) {
 				t.Errorf("the kubelet got %q", text)
 			}
 		})
-	}
-}
-
-// TestReplicaPinsAnotherKey has another replica pin another key while this one waits.
-func TestReplicaPinsAnotherKey(t *testing.T) {
-	i := newImpostor(t, kubelettest.KubeletSigned("n7"))
-	pins := newPins()
-	pins.before = func() error {
-		pins.set("n7", "", "sha256:other")
-		return nil
-	}
-	c := newTestClient(t, Config{BearerToken: "secret", Pins: pins})
-	checkError(t, fetchError(t, c, nodeAt("n7", i.address)), reason.TLSKeyChanged,
-		"its key is pinned as sha256:other")
-	<-i.ended
-	if _, text := i.record(0, ""); text != "" {
-		t.Errorf("the kubelet got %q", text)
 	}
 }
 

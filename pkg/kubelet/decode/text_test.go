@@ -54,7 +54,7 @@ func TestTextLines(t *testing.T) {
 			"resource_scrape_error zero", "resource_scrape_error{ 0", "<html>", `{"` + cpuName + `",container="c"} 1`,
 		}},
 		{partial(usage.Malformed), lines(cpuName+`{container="c",namespace="n",pod`,
-			"", "=", "} 1", "=p} 1", `="p`, `="p"`, `="p\`, `="\x"} 1`, `="p\"} 1`, `="\"\`, `="p",1="x"} 1`,
+			"", "=", "} 1", "=p} 1", `="p`, `="p"`, `="p\`, `="\x"} 1`, `="p\"} 1`, `="\"\`, `="}\"`, `="}\`, `="p",1="x"} 1`,
 			`="p",pod="p"} 1`)},
 		{partial(usage.Malformed), lines(cpuName, "{", `{container="c" namespace="n",pod="p"} 1`,
 			`{container="c",,namespace="n",pod="p"} 1`, `{,container="c",namespace="n",pod="p"} 1`,
