@@ -11,8 +11,8 @@ import (
 // Edit alters the text of /metrics/resource.
 func Edit(edit func(text []byte) []byte) Fault { return editFormat(resource, edit) }
 
-// EditSummary alters the JSON of the summary.
-func EditSummary(edit func(json []byte) []byte) Fault { return editFormat(summary, edit) }
+// editSummary alters the JSON of the summary.
+func editSummary(edit func(json []byte) []byte) Fault { return editFormat(summary, edit) }
 
 func editFormat(f format, edit func([]byte) []byte) Fault {
 	return func(r *Response) {
@@ -158,7 +158,7 @@ func editStarts(edit func(start, sample time.Time) time.Time) Fault {
 var containerStart = regexp.MustCompile(`("name": "[^"]*",\s*"startTime": ")([^"]+)(",\s*"cpu": \{\s*"time": ")([^"]+)`)
 
 func editSummaryStarts(edit func(start, sample time.Time) time.Time) Fault {
-	return EditSummary(func(json []byte) []byte {
+	return editSummary(func(json []byte) []byte {
 		return containerStart.ReplaceAllFunc(json, func(match []byte) []byte {
 			parts := containerStart.FindSubmatch(match)
 			start, err1 := time.Parse(time.RFC3339, string(parts[2]))
@@ -175,7 +175,7 @@ func editSummaryStarts(edit func(start, sample time.Time) time.Time) Fault {
 // setField sets all numbers and strings of the summary that have this key. value is JSON.
 func setField(key, value string) Fault {
 	pattern := regexp.MustCompile(scalar(key))
-	return EditSummary(func(json []byte) []byte {
+	return editSummary(func(json []byte) []byte {
 		return pattern.ReplaceAllLiteral(json, []byte(`"`+key+`": `+value))
 	})
 }
@@ -184,7 +184,7 @@ func setField(key, value string) Fault {
 func dropField(key string) Fault {
 	field := scalar(key)
 	pattern := regexp.MustCompile(`,\s*` + field + `|` + field + `,\s*|` + field)
-	return EditSummary(func(json []byte) []byte { return pattern.ReplaceAllLiteral(json, nil) })
+	return editSummary(func(json []byte) []byte { return pattern.ReplaceAllLiteral(json, nil) })
 }
 
 // scalar returns the pattern of a number or string with this key.
@@ -194,7 +194,7 @@ func scalar(key string) string { return `"` + regexp.QuoteMeta(key) + `": ("[^"]
 func ShiftSummaryTime(by time.Duration) Fault {
 	const quoted = `"` + time.RFC3339 + `"`
 	pattern := regexp.MustCompile(`"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"`)
-	return EditSummary(func(json []byte) []byte {
+	return editSummary(func(json []byte) []byte {
 		return pattern.ReplaceAllFunc(json, func(match []byte) []byte {
 			at, err := time.Parse(quoted, string(match))
 			if err != nil {

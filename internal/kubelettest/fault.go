@@ -101,9 +101,6 @@ func ScrapeError(r *Response) {
 type NamedFault struct {
 	Name  string
 	Fault Fault
-	// Fatal is true if nothing of the response can be used. After other faults, the intact part
-	// can.
-	Fatal bool
 }
 
 // Faults returns all known faults of /metrics/resource, with typical parameters. SummaryFaults does
@@ -112,31 +109,31 @@ func Faults() []NamedFault {
 	const cpu, memory = "container_cpu_usage_seconds_total", "container_memory_working_set_bytes"
 	const start = "container_start_time_seconds"
 	return append(commonFaults(), []NamedFault{
-		{"cut text", Edit(func(text []byte) []byte { return text[:len(text)/2] }), false},
-		{"duplicate series", editSamples(func(out []byte, s sample) []byte { return s.append(s.append(out)) }), false},
+		{"cut text", Edit(func(text []byte) []byte { return text[:len(text)/2] })},
+		{"duplicate series", editSamples(func(out []byte, s sample) []byte { return s.append(s.append(out)) })},
 		{"contradictory series", editSamples(func(out []byte, s sample) []byte {
 			wrong := s
 			wrong.value = []byte("1234567")
 			return wrong.append(s.append(out)) // the first one is correct
-		}), false},
-		{"line without labels", addText(cpu + " 1\n" + memory + "{} 1\n"), false},
-		{"odd labels", oddLabels, false},
-		{"NaN", setValue(cpu, "NaN"), false},
-		{"infinite", setValue(cpu, "+Inf"), false},
-		{"negative", setValue(memory, "-1"), false},
-		{"no start time", dropFamily(start), false},
-		{"no memory", dropFamily(memory), false},
-		{"time of tomorrow", ShiftTime(24 * time.Hour), true},
-		{"time of yesterday", ShiftTime(-24 * time.Hour), false},
-		{"no time", editSamples(func(out []byte, s sample) []byte { s.timestamp = nil; return s.append(out) }), false},
-		{"no date", NoDate, false},
-		{"moved start times", MoveStarts(30 * time.Second), false},
-		{"start times that follow the samples", StartsBefore(12 * time.Second), false},
+		})},
+		{"line without labels", addText(cpu + " 1\n" + memory + "{} 1\n")},
+		{"odd labels", oddLabels},
+		{"NaN", setValue(cpu, "NaN")},
+		{"infinite", setValue(cpu, "+Inf")},
+		{"negative", setValue(memory, "-1")},
+		{"no start time", dropFamily(start)},
+		{"no memory", dropFamily(memory)},
+		{"time of tomorrow", ShiftTime(24 * time.Hour)},
+		{"time of yesterday", ShiftTime(-24 * time.Hour)},
+		{"no time", editSamples(func(out []byte, s sample) []byte { s.timestamp = nil; return s.append(out) })},
+		{"no date", NoDate},
+		{"moved start times", MoveStarts(30 * time.Second)},
+		{"start times that follow the samples", StartsBefore(12 * time.Second)},
 		{"CRLF", Edit(func(text []byte) []byte {
 			return bytes.ReplaceAll(text, []byte("\n"), []byte("\r\n"))
-		}), false},
-		{"no final newline", Edit(func(text []byte) []byte { return bytes.TrimSuffix(text, []byte("\n")) }), false},
-		{"scrape error", ScrapeError, true},
+		})},
+		{"no final newline", Edit(func(text []byte) []byte { return bytes.TrimSuffix(text, []byte("\n")) })},
+		{"scrape error", ScrapeError},
 	}...)
 }
 
@@ -145,22 +142,22 @@ func Faults() []NamedFault {
 func SummaryFaults() []NamedFault {
 	const otherJSON = `{"kind": "Status", "node": [1, true], "pods": {"items": null}, "code": 200}`
 	faults := append(commonFaults(), []NamedFault{
-		{"status 405", Status(http.StatusMethodNotAllowed), true},
-		{"cut", EditSummary(func(json []byte) []byte { return json[:len(json)/2] }), true},
-		{"other JSON", EditSummary(func([]byte) []byte { return []byte(otherJSON) }), true},
-		{"endless nesting", endless('['), true},
-		{"endless blanks", endless(' '), true},
-		{"of another node", setField("nodeName", `"elsewhere"`), true},
-		{"placeholder rates", setField("usageNanoCores", "0"), false},
-		{"no rates", dropField("usageNanoCores"), false},
-		{"null rates", setField("usageNanoCores", "null"), false},
-		{"impossible rates", setField("usageNanoCores", "18446744073709551615"), false},
-		{"negative counters", setField("usageCoreNanoSeconds", "-1"), false},
-		{"memory in words", setField("workingSetBytes", `"1Mi"`), false},
-		{"no start time", dropField("startTime"), false},
-		{"times of tomorrow", ShiftSummaryTime(24 * time.Hour), true},
-		{"times of yesterday", ShiftSummaryTime(-24 * time.Hour), false},
-		{"no times", dropField("time"), false},
+		{"status 405", Status(http.StatusMethodNotAllowed)},
+		{"cut", editSummary(func(json []byte) []byte { return json[:len(json)/2] })},
+		{"other JSON", editSummary(func([]byte) []byte { return []byte(otherJSON) })},
+		{"endless nesting", endless('[')},
+		{"endless blanks", endless(' ')},
+		{"of another node", setField("nodeName", `"elsewhere"`)},
+		{"placeholder rates", setField("usageNanoCores", "0")},
+		{"no rates", dropField("usageNanoCores")},
+		{"null rates", setField("usageNanoCores", "null")},
+		{"impossible rates", setField("usageNanoCores", "18446744073709551615")},
+		{"negative counters", setField("usageCoreNanoSeconds", "-1")},
+		{"memory in words", setField("workingSetBytes", `"1Mi"`)},
+		{"no start time", dropField("startTime")},
+		{"times of tomorrow", ShiftSummaryTime(24 * time.Hour)},
+		{"times of yesterday", ShiftSummaryTime(-24 * time.Hour)},
+		{"no times", dropField("time")},
 	}...)
 	for i, f := range faults {
 		faults[i].Fault = func(r *Response) {
@@ -175,27 +172,27 @@ func SummaryFaults() []NamedFault {
 // commonFaults returns the faults that do not depend on the endpoint.
 func commonFaults() []NamedFault {
 	return []NamedFault{
-		{"refuse", Refuse, true},
-		{"hang", Hang, true},
-		{"late", Late(200 * time.Millisecond), false},
-		{"slow", func(r *Response) { r.ChunkSize, r.ChunkDelay = 1024, time.Millisecond }, false},
-		{"status 401", Status(http.StatusUnauthorized), true},
-		{"status 403", Status(http.StatusForbidden), true},
-		{"status 404", Status(http.StatusNotFound), true},
-		{"status 500", Status(http.StatusInternalServerError), true},
+		{"refuse", Refuse},
+		{"hang", Hang},
+		{"late", Late(200 * time.Millisecond)},
+		{"slow", func(r *Response) { r.ChunkSize, r.ChunkDelay = 1024, time.Millisecond }},
+		{"status 401", Status(http.StatusUnauthorized)},
+		{"status 403", Status(http.StatusForbidden)},
+		{"status 404", Status(http.StatusNotFound)},
+		{"status 500", Status(http.StatusInternalServerError)},
 		{"redirect", func(r *Response) {
 			r.setStatus(http.StatusFound, http.StatusText(http.StatusFound))
 			r.Header.Set("Location", "https://127.0.0.1:1/")
-		}, true},
-		{"html", HTML, true},
-		{"garbage", garbage, true},
-		{"empty", func(r *Response) { r.Body = nil }, true},
-		{"half body", HalfBody, true},
-		{"endless body", EndlessBody, true},
-		{"endless line", endless('a'), true},
-		{"gzip bomb", GzipBomb, true},
-		{"wrong encoding", declareEncoding("gzip"), true},
-		{"unknown encoding", declareEncoding("zstd"), true},
+		}},
+		{"html", HTML},
+		{"garbage", garbage},
+		{"empty", func(r *Response) { r.Body = nil }},
+		{"half body", HalfBody},
+		{"endless body", EndlessBody},
+		{"endless line", endless('a')},
+		{"gzip bomb", GzipBomb},
+		{"wrong encoding", declareEncoding("gzip")},
+		{"unknown encoding", declareEncoding("zstd")},
 	}
 }
 

@@ -83,9 +83,6 @@ type Config struct {
 	// POD with other container runtimes.
 	SandboxContainer string
 
-	// ResourcePath replaces the path /metrics/resource.
-	ResourcePath string
-
 	// Authorize returns the status of a request: 200 to serve it, 401 or 403 to reject it. By
 	// default, every request is served.
 	Authorize func(*http.Request) int
@@ -140,9 +137,6 @@ type pod struct {
 func New(name string, cfg Config) *Kubelet {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
-	}
-	if cfg.ResourcePath == "" {
-		cfg.ResourcePath = ResourcePath
 	}
 	k := &Kubelet{name: name, cfg: cfg, requests: make(map[string]int)}
 	k.ahead = cfg.ClockOffset.Truncate(time.Millisecond)
@@ -302,7 +296,7 @@ func (k *Kubelet) fill(r *Response) []Fault {
 		}
 	}
 	switch r.Request.URL.Path {
-	case k.cfg.ResourcePath:
+	case ResourcePath:
 		r.Header.Set("Content-Type", textType)
 		r.Body = k.appendResource(make([]byte, 0, k.textSize+k.textSize/16+1024), k.sample())
 		k.textSize = len(r.Body)

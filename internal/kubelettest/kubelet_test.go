@@ -240,22 +240,6 @@ func TestHousekeeping(t *testing.T) {
 	}
 }
 
-func TestContainersOnDemand(t *testing.T) {
-	clock := &clock{start}
-	k := New("n", Config{Now: clock.now, Housekeeping: 10 * time.Second, ContainersOnDemand: true})
-	k.SetContainer("ns", "p", "c", Usage{CPU: 1})
-	clock.advance(13 * time.Second)
-	text := getResource(t, k)
-	_, node, _ := line(t, text, "node_cpu_usage_seconds_total")
-	_, container, _ := line(t, text, `container_cpu_usage_seconds_total{container="c",namespace="ns",pod="p"}`)
-	if age := clock.Sub(node); age != 3*time.Second {
-		t.Errorf("got a node sample of age %s, want 3s", age)
-	}
-	if age := clock.Sub(container); age < 0 || age > 16*time.Millisecond {
-		t.Errorf("got a container sample of age %s, want up to 16ms", age)
-	}
-}
-
 func TestSummaryRates(t *testing.T) {
 	type cpu struct {
 		UsageNanoCores, UsageCoreNanoSeconds uint64
@@ -389,111 +373,46 @@ func describe(k *Kubelet, path string) string {
 	return fmt.Sprintf("%+v %q %s", r, header, body)
 }
 
-// TestClockOffset steps a node's clock. Earlier samples and start times stay.
-func TestClockOffset(t *testing.T) {
+// TestReadings checks the readings of a response after the node's clock has stepped, although a fault
+// hides them. Earlier readings and start times stay.
+func TestReadings(t *testing.T) {
 	clock := &clock{start}
-	k := New("n", Config{Now: clock.now, Housekeeping: 10 * time.Second, ContainersOnDemand: true})
-	k.SetNode(Usage{CPU: 1})
-	k.SetContainer("ns", "p", "old", Usage{CPU: 1})
+	k := New("n", Config{Now: clock.now, Housekeeping: 10 * time.Second, ContainersOnDemand: true, Readings: true})
+	k.SetNode(Usage{CPU: 2, Memory: 8 << 30})
+	k.SetContainer("ns", "p", "old", Usage{CPU: 0.5})
 	clock.advance(15 * time.Second)
 	k.SetClockOffset(-time.Hour)
-	k.SetContainer("ns", "p", "new", Usage{CPU: 1})
-	clock.advance(2 * time.Second)
-
-	w := get(t, k, ResourcePath)
-	text := w.Body.String()
-	now := clock.Add(-time.Hour)
-	if got := w.Header().Get("Date"); got != now.Format(http.TimeFormat) {
-		t.Errorf("got Date header %s, want %s", got, now.Format(http.TimeFormat))
-	}
-	const cpu, swap = "container_cpu_usage_seconds_total", "container_swap_usage_bytes"
-	const started = "container_start_time_seconds"
-	const inOld, inNew = `{container="old",namespace="ns",pod="p"}`, `{container="new",namespace="ns",pod="p"}`
-	seconds := func(t time.Time) float64 { return float64(t.UnixMilli()) / 1e3 }
-	for series, want := range map[string]struct {
-		value float64
-		at    time.Time
-	}{
-		"node_cpu_usage_seconds_total": {10, start.Add(10 * time.Second)},
-		cpu + inOld:                    {16.99, now},
-		cpu + inNew:                    {1.99, now},
-		started + inOld:                {seconds(start), time.Time{}},
-		started + inNew:                {seconds(now.Add(-2 * time.Second)), time.Time{}},
-		swap + inOld:                   {0, now},
-	} {
-		// A sample on demand is up to 15 ms old.
-		value, at, ok := line(t, text, series)
-		if !ok || math.Abs(value-want.value) > 0.02 || at.Sub(want.at).Abs() > 20*time.Millisecond {
-			t.Errorf("got %v of %s at %v, want %v at %v", value, series, at, want.value, want.at)
-		}
-	}
-	clock.advance(10 * time.Second)
-	want := start.Add(20*time.Second - time.Hour)
-	if _, at, _ := line(t, getResource(t, k), "node_cpu_usage_seconds_total"); !at.Equal(want) {
-		t.Errorf("got a node sample of %v, want %v", at, want)
-	}
-	summary := get(t, k, SummaryPath).Body.String()
-	for _, want := range []time.Time{start, now.Add(-2 * time.Second)} {
-		if want := want.Format(`"startTime": "` + time.RFC3339 + `"`); !strings.Contains(summary, want) {
-			t.Errorf("got\n%s\nwant %s", summary, want)
-		}
-	}
-}
-
-// TestReadings checks the readings of responses, also if the clock is wrong and a fault hides them.
-func TestReadings(t *testing.T) {
-	c := clock{start}
-	k := New("n", Config{
-		Now: c.now, Boot: start.Add(-time.Minute), Housekeeping: 10 * time.Second, ContainersOnDemand: true,
-		ClockOffset: time.Hour, Readings: true,
-	})
-	k.SetNode(Usage{CPU: 2, Memory: 8 << 30})
-	k.SetContainer("ns", "p", "busy", Usage{CPU: 0.5, Memory: 1 << 20})
-	k.SetContainer("ns", "p", "idle", Usage{Memory: 2 << 20})
+	k.SetContainer("ns", "p", "new", Usage{Memory: 5})
 	var got []Reading
 	k.SetFaults(func(r *Response) { got = r.Readings }, HTML)
-	c.advance(13 * time.Second)
-	for path, want := range map[string]int{ResourcePath: 3, shortSummary: 3, CadvisorPath: 0, "/healthz": 0} {
-		get(t, k, path)
-		if len(got) != want {
-			t.Errorf("%s: got %d readings, want %d", path, len(got), want)
-		}
+	clock.advance(2 * time.Second)
+	get(t, k, shortSummary)
+	if at := start.Add(10 * time.Second); len(got) != 3 || !got[0].At.Equal(at) || !got[0].Stamp.Equal(at) {
+		t.Fatalf("got %+v, want 3 readings, that of the node from before the step", got)
 	}
-	getResource(t, k)
-	sampled := start.Add(10 * time.Second)
-	want := Reading{
-		At: sampled, Stamp: sampled.Add(time.Hour), Started: start.Add(-time.Minute),
-		StartStamp: start.Add(time.Hour - time.Minute), CPU: 2 * 70, Memory: 8 << 30, Rate: 2e9, HasRate: true,
+	clock.advance(8 * time.Second)
+	if date := get(t, k, ResourcePath).Header().Get("Date"); date != clock.Add(-time.Hour).Format(http.TimeFormat) {
+		t.Errorf("got Date header %s at %s", date, clock)
 	}
-	expectReading := func(got, want Reading) {
-		t.Helper()
-		// Their time zones may differ.
-		isSame := got.At.Equal(want.At) && got.Stamp.Equal(want.Stamp) && got.Started.Equal(want.Started) &&
-			got.StartStamp.Equal(want.StartStamp)
-		got.At, got.Stamp, got.Started, got.StartStamp = want.At, want.Stamp, want.Started, want.StartStamp
-		if !isSame || got != want {
-			t.Errorf("got %+v, want %+v", got, want)
-		}
+	at, atOld := got[1].At.UTC(), got[2].At.UTC() // on demand: up to 15 ms ago
+	if age := clock.Sub(atOld); age < 0 || age >= 16*time.Millisecond {
+		t.Errorf("got a reading of a container at an age of %s", age)
 	}
-	expectReading(got[0], want)
-	for i, name := range []string{"busy", "idle"} {
-		r := got[1+i]
-		age := r.At.Sub(start)
-		want := Reading{
-			Namespace: "ns", Pod: "p", Container: name, At: r.At, Stamp: r.At.Add(time.Hour),
-			Started: start, StartStamp: start.Add(time.Hour), Memory: uint64(i+1) << 20, HasRate: name == "idle",
+	sampled, created := start.Add(20*time.Second), start.Add(15*time.Second)
+	for i, want := range []Reading{
+		{At: sampled, Stamp: sampled.Add(-time.Hour), Started: start, StartStamp: start, CPU: 40, Memory: 8 << 30, Rate: 2e9,
+			HasRate: true},
+		{Namespace: "ns", Pod: "p", Container: "new", At: at, Stamp: at.Add(-time.Hour), Started: created,
+			StartStamp: created.Add(-time.Hour), Memory: 5, HasRate: true}, // 0 may stand for an idle container
+		{Namespace: "ns", Pod: "p", Container: "old", At: atOld, Stamp: atOld.Add(-time.Hour), Started: start,
+			StartStamp: start, CPU: atOld.Sub(start).Seconds() / 2, Rate: 5e8},
+	} {
+		r := got[i]
+		for _, at := range []*time.Time{&r.At, &r.Stamp, &r.Started, &r.StartStamp} {
+			*at = at.UTC()
 		}
-		if name == "busy" {
-			want.CPU, want.Rate = age.Seconds()/2, r.Rate
+		if r != want {
+			t.Errorf("got %+v, want %+v", r, want)
 		}
-		expectReading(r, want)
-		if age < 12980*time.Millisecond || age > 13*time.Second {
-			t.Errorf("%s: got a reading at an age of %s, want 13s", name, age)
-		}
-	}
-	k = New("n", Config{Now: c.now})
-	k.SetFaults(func(r *Response) { got = r.Readings })
-	if getResource(t, k); len(got) > 0 {
-		t.Errorf("got readings without Config.Readings: %+v", got)
 	}
 }

@@ -37,7 +37,7 @@ func newHostile(t *testing.T, head, repeat string) string {
 func TestHostileResponsesUseBoundedMemory(t *testing.T) {
 	const limit = 256 << 10
 	const bound = 4*limit + 256<<10 // a buffer that has grown to its full size, and the cost of any request
-	resource, summary := largeResponses(30, 2)
+	resource, summary := realResponses(t)
 	chunk := func(text string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(text), text) }
 	long := strings.Repeat("a", 16<<10)
 
@@ -89,8 +89,8 @@ func TestHostileResponsesUseBoundedMemory(t *testing.T) {
 				if n := len(dst.Containers); n > 0 {
 					t.Errorf("got %d containers after an error", n)
 				}
-				if err := fetch(c, t.Context(), healthy.node("node1"), &dst); err != nil || len(dst.Containers) != 60 {
-					t.Errorf("the next response: got error %v and %d containers, want 60", err, len(dst.Containers))
+				if err := fetch(c, t.Context(), healthy.node("node1"), &dst); err != nil || len(dst.Containers) != 6 {
+					t.Errorf("the next response: got error %v and %d containers, want 6", err, len(dst.Containers))
 				}
 			})
 		}
@@ -109,7 +109,7 @@ func allocated(f func()) uint64 {
 // TestLargeResponsesUseBoundedMemory sends responses that are within the limit on bytes and have
 // more containers or longer names than any node. The scrape is proportional to the limits on these.
 func TestLargeResponsesUseBoundedMemory(t *testing.T) {
-	const n = 10000
+	const n = 2000
 	const bound = 2 * 500 * (int(unsafe.Sizeof(usage.ContainerSample{})) + 3*253)
 	long := strings.Repeat("x", 1000)
 	type container struct{ pod, name string }

@@ -1,7 +1,6 @@
 package kubelet
 
 import (
-	"net"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -30,87 +29,52 @@ func TestEndpointOf(t *testing.T) {
 		config     Config
 		addresses  addresses
 		statusPort int32
-		path       string
-		want       string // the address and path, the error, or "bad" for an invalid path
+		want       string // the address and path, or the error
 	}{
-		{"default types", Config{}, all, 0, "", "//n7:10250/metrics/resource"},
-		{"preferred type", Config{AddressTypes: preferred}, all, 0, "", "//10.0.0.7:10250/metrics/resource"},
-		{"second type", Config{AddressTypes: preferred}, all[:2], 0, "", "//192.0.2.7:10250/metrics/resource"},
-		{"last type", Config{AddressTypes: preferred}, all[:1], 0, "", "//n7:10250/metrics/resource"},
-		{"IPv6", Config{AddressTypes: preferred}, all[3:], 0, "", "//[fd00::7]:10250/metrics/resource"},
+		{"default types", Config{}, all, 0, "//n7:10250/metrics/resource"},
+		{"preferred type", Config{AddressTypes: preferred}, all, 0, "//10.0.0.7:10250/metrics/resource"},
+		{"second type", Config{AddressTypes: preferred}, all[:2], 0, "//192.0.2.7:10250/metrics/resource"},
+		{"last type", Config{AddressTypes: preferred}, all[:1], 0, "//n7:10250/metrics/resource"},
+		{"IPv6", Config{AddressTypes: preferred}, all[3:], 0, "//[fd00::7]:10250/metrics/resource"},
 		{"first addresses not allowed", Config{AddressTypes: preferred}, addresses{
 			{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}, {Type: corev1.NodeInternalIP, Address: "fe80::7%eth0"},
 			{Type: corev1.NodeExternalIP, Address: "192.0.2.7"},
-		}, 0, "", "//192.0.2.7:10250/metrics/resource"},
+		}, 0, "//192.0.2.7:10250/metrics/resource"},
 		{"no address allowed", Config{}, addresses{
 			{Type: corev1.NodeInternalIP, Address: "169.254.169.254"}, {Type: corev1.NodeExternalIP, Address: "127.0.0.1"},
-		}, 0, "", `node "n7": kubelet address 169.254.169.254 is not allowed: it is a link-local address ` +
+		}, 0, `node "n7": kubelet address 169.254.169.254 is not allowed: it is a link-local address ` +
 			`(check the node's addresses and --kubelet-preferred-address-types)`},
 		{"loopback address", Config{AllowLoopback: true}, addresses{
 			{Type: corev1.NodeInternalIP, Address: "127.1.2.3"},
-		}, 0, "", "//127.1.2.3:10250/metrics/resource"},
-		{"no address", Config{AddressTypes: preferred}, nil, 0, "",
+		}, 0, "//127.1.2.3:10250/metrics/resource"},
+		{"no address", Config{AddressTypes: preferred}, nil, 0,
 			`node "n7": no address of the types [InternalIP ExternalIP Hostname] (set --kubelet-preferred-address-types)`},
-		{"no address of the only type", Config{AddressTypes: preferred[:1]}, all[:2], 0, "",
+		{"no address of the only type", Config{AddressTypes: preferred[:1]}, all[:2], 0,
 			`node "n7": no address of the types [InternalIP] (set --kubelet-preferred-address-types)`},
 		{"invalid addresses are skipped", Config{AddressTypes: preferred}, addresses{
 			{Type: corev1.NodeInternalIP, Address: ""}, {Type: corev1.NodeInternalIP, Address: "evil.example/?x="},
 			{Type: corev1.NodeInternalIP, Address: "a@evil.example"}, {Type: corev1.NodeInternalIP, Address: "evil.example:80"},
 			{Type: corev1.NodeInternalIP, Address: strings.Repeat("a", 254)},
 			{Type: corev1.NodeExternalIP, Address: "192.0.2.7"},
-		}, 0, "", "//192.0.2.7:10250/metrics/resource"},
+		}, 0, "//192.0.2.7:10250/metrics/resource"},
 
-		{"port", Config{Port: 4194}, internal, 10255, "", "//10.0.0.7:4194/metrics/resource"},
-		{"port of the status", Config{Port: 4194, UseNodeStatusPort: true}, internal, 10255, "",
+		{"port", Config{Port: 4194}, internal, 10255, "//10.0.0.7:4194/metrics/resource"},
+		{"port of the status", Config{Port: 4194, UseNodeStatusPort: true}, internal, 10255,
 			"//10.0.0.7:10255/metrics/resource"},
-		{"no port in the status", Config{Port: 4194, UseNodeStatusPort: true}, internal, 0, "",
+		{"no port in the status", Config{Port: 4194, UseNodeStatusPort: true}, internal, 0,
 			"//10.0.0.7:4194/metrics/resource"},
-		{"invalid port in the status", Config{UseNodeStatusPort: true}, internal, -1, "",
+		{"invalid port in the status", Config{UseNodeStatusPort: true}, internal, -1,
 			`node "n7": invalid kubelet port -1 in the node's status (unset --kubelet-use-node-status-port)`},
-
-		{"path", Config{}, internal, 0, "/metrics/nodes/n7/metrics", "//10.0.0.7:10250/metrics/nodes/n7/metrics"},
-		{"shortest path", Config{}, internal, 0, "/metrics", "//10.0.0.7:10250/metrics"},
-		{"URL as path", Config{}, internal, 0, "https://evil.example/metrics", "bad"},
-		{"host as path", Config{}, internal, 0, "//evil.example/metrics", "bad"},
-		{"relative path", Config{}, internal, 0, "metrics", "bad"},
-		{"userinfo as path", Config{}, internal, 0, "@evil.example/metrics", "bad"},
-		{"query in the path", Config{}, internal, 0, "/metrics?y=z", "bad"},
-		{"fragment in the path", Config{}, internal, 0, "/metrics#y", "bad"},
-		{"line feed in the path", Config{}, internal, 0, "/metrics HTTP/1.1\r\nHost: y", "bad"},
-		{"escape in the path", Config{}, internal, 0, "/metrics/%2e%2e/api", "bad"},
-		{"backslash in the path", Config{}, internal, 0, `/metrics\evil.example`, "bad"},
-		{"matrix parameter in the path", Config{}, internal, 0, "/metrics/x;y", "bad"},
-		{"path of the API server", Config{}, internal, 0, "/api/v1/namespaces/kube-system/secrets", "bad"},
-		{"path of the API server's proxy", Config{}, internal, 0, "/api/v1/nodes/n8/proxy/metrics/resource", "bad"},
-		{"path of an extension API server", Config{}, internal, 0, "/apis/metrics.k8s.io/v1/nodes", "bad"},
-		{"another path of the kubelet", Config{}, internal, 0, "/pods", "bad"},
-		{"prefix of a segment", Config{}, internal, 0, "/metricsx", "bad"},
-		{"two dots in the path", Config{}, internal, 0, "/metrics/../api/v1/secrets", "bad"},
-		{"two dots at the end of the path", Config{}, internal, 0, "/metrics/x/..", "bad"},
-		{"dot in the path", Config{}, internal, 0, "/metrics/./x", "bad"},
-		{"empty segment in the path", Config{}, internal, 0, "/metrics//x", "bad"},
-		{"empty segment at the end of the path", Config{}, internal, 0, "/metrics/", "bad"},
-		{"long path", Config{}, internal, 0, "/metrics/" + strings.Repeat("x", 1024), "bad"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n7"}}
 			node.Status.Addresses = tt.addresses
 			node.Status.DaemonEndpoints.KubeletEndpoint.Port = tt.statusPort
-			if tt.path != "" {
-				node.Annotations = map[string]string{PathAnnotation: tt.path}
-			}
-			c, err := NewClient(withDefaults(tt.config))
+			config := withDefaults(tt.config)
+			e, err := config.endpointOf(node)
+			got := "//" + e.address() + e.path
 			if err != nil {
-				t.Fatal(err)
-			}
-			var got string
-			switch transport, err := c.transportOf(node); {
-			case err == nil:
-				got = c.resource.request(t.Context(), transport.endpoint, nil).URL.String()
-			case tt.want == "bad" && reason.Of(err) == reason.BadEndpoint && strings.Contains(err.Error(), PathAnnotation):
-				return
-			default:
 				got = err.Error()
 			}
 			if got != tt.want {
@@ -118,49 +82,51 @@ func TestEndpointOf(t *testing.T) {
 			}
 		})
 	}
+	for want, paths := range map[reason.Reason][]string{
+		"": {"/metrics", "/metrics/nodes/n7/metrics"},
+		reason.BadEndpoint: {
+			"https://evil.example/metrics", "//evil.example/metrics", "metrics", "@evil.example/metrics", // other hosts
+			"/metrics?y=z", "/metrics#y", "/metrics HTTP/1.1\r\nHost: y", "/metrics/%2e%2e/api", `/metrics\evil.example`,
+			"/metrics/x;y", "/metrics/../api/v1/secrets", "/metrics/x/..", "/metrics/./x", "/metrics//x", "/metrics/",
+			// Of the API server and its proxy, of an extension API server, and of the kubelet.
+			"/api/v1/namespaces/kube-system/secrets", "/api/v1/nodes/n8/proxy/metrics/resource",
+			"/apis/metrics.k8s.io/v1/nodes", "/pods", "/metricsx", "/metrics/" + strings.Repeat("x", 1024),
+		},
+	} {
+		for _, path := range paths {
+			node := nodeAt("n7", "10.0.0.7:10250")
+			node.Annotations = map[string]string{PathAnnotation: path}
+			config := withDefaults(Config{})
+			e, err := config.endpointOf(node)
+			isBad := reason.Of(err) != want || err == nil && e.path != path
+			if isBad || err != nil && !strings.Contains(err.Error(), PathAnnotation) {
+				t.Errorf("%q: got %q, error %v, want reason %q", path, e.path, err, want)
+			}
+		}
+	}
 }
 
 func TestCheckAddress(t *testing.T) {
+	strict, lenient := Config{}, Config{AllowLoopback: true}
 	for _, tt := range []struct {
-		address                  string
-		rejected, allowedLenient bool // without and with AllowLoopback
+		strict, lenient bool // whether an address is allowed without and with AllowLoopback
+		addresses       []string
 	}{
-		{"10.0.0.7", false, true},
-		{"192.0.2.7", false, true},
-		{"fd00::7", false, true},
-		{"2001:db8::7", false, true},
-		{"::ffff:10.0.0.7", false, true},
-		{"127.0.0.1", true, true},
-		{"127.255.255.254", true, true},
-		{"::1", true, true},
-		{"::ffff:127.0.0.1", true, true},
-		{"0.0.0.0", true, false},
-		{"::", true, false},
-		{"::ffff:0.0.0.0", true, false},
-		{"169.254.169.254", true, false},
-		{"::ffff:169.254.169.254", true, false},
-		{"fe80::7", true, false},
-		{"224.0.0.1", true, false},
-		{"239.1.2.3", true, false},
-		{"ff02::1", true, false},
-		{"::ffff:224.0.0.1", true, false},
-		{"fe80::7%eth0", true, false},
-		{"fd00::7%eth0", true, false},
-		{"::1%lo", true, false},
+		{true, true, []string{"10.0.0.7", "192.0.2.7", "fd00::7", "2001:db8::7", "::ffff:10.0.0.7"}},
+		{false, true, []string{"127.0.0.1", "127.255.255.254", "::1", "::ffff:127.0.0.1"}},
+		{false, false, []string{
+			"0.0.0.0", "::", "::ffff:0.0.0.0", "169.254.169.254", "::ffff:169.254.169.254", "fe80::7", "224.0.0.1",
+			"239.1.2.3", "ff02::1", "::ffff:224.0.0.1", "fe80::7%eth0", "fd00::7%eth0", "::1%lo",
+		}},
 	} {
-		ip := netip.MustParseAddr(tt.address)
-		strict, lenient := Config{}, Config{AllowLoopback: true}
-		for _, check := range []func(*Config) error{
-			func(c *Config) error { return c.checkAddress(ip) },
-			func(c *Config) error {
-				return c.checkDial(t.Context(), "tcp", netip.AddrPortFrom(ip, 10250).String(), nil)
-			},
-		} {
-			if err := check(&strict); (err != nil) != tt.rejected {
-				t.Errorf("%s: got error %v, want one: %v", tt.address, err, tt.rejected)
-			}
-			if err := check(&lenient); (err == nil) != tt.allowedLenient {
-				t.Errorf("%s with AllowLoopback: got error %v, want one: %v", tt.address, err, !tt.allowedLenient)
+		for _, address := range tt.addresses {
+			ip := netip.MustParseAddr(address)
+			for config, allowed := range map[*Config]bool{&strict: tt.strict, &lenient: tt.lenient} {
+				err := config.checkAddress(ip)
+				dialErr := config.checkDial(t.Context(), "tcp", netip.AddrPortFrom(ip, 10250).String(), nil)
+				if (err == nil) != allowed || (dialErr == nil) != allowed {
+					t.Errorf("%s with AllowLoopback %v: got errors %v and %v", address, config.AllowLoopback, err, dialErr)
+				}
 			}
 		}
 	}
@@ -170,9 +136,8 @@ func TestCheckAddress(t *testing.T) {
 // address, on which a server listens.
 func TestHostNamesCannotResolveToLoopback(t *testing.T) {
 	k := newKubelet(t, nil, func(http.ResponseWriter, *http.Request) {})
-	_, port, _ := net.SplitHostPort(k.Listener.Addr().String())
-	node := nodeAt("n7", net.JoinHostPort("localhost", port))
-	node.Status.Addresses[0].Type = corev1.NodeHostName
+	node := k.node("n7")
+	node.Status.Addresses[0] = corev1.NodeAddress{Type: corev1.NodeHostName, Address: "localhost"}
 	for name, fetch := range fetchFuncs() {
 		t.Run(name, func(t *testing.T) {
 			c := newTestClient(t, Config{PlainHTTP: true})

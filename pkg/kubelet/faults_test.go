@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -30,102 +31,95 @@ type afterFault struct {
 	partial bool               // containers may be missing
 }
 
+// commonFaults are the faults that do not depend on the endpoint, with a part of the error.
+func commonFaults() map[string]afterFault {
+	return map[string]afterFault{
+		"refuse":           {reason: reason.ConnectionLost, text: "the connection to the kubelet was lost"},
+		"hang":             {reason: reason.Timeout, text: "no complete response from the kubelet at 127.0.0.1:"},
+		"late":             {},
+		"slow":             {},
+		"status 401":       {reason: reason.Unauthorized, text: "webhook authentication"},
+		"redirect":         {reason: reason.BadStatus, text: `302 Found, redirect to "https://127.0.0.1:1/" is not followed`},
+		"html":             {reason: reason.BadFormat, text: "text/html"},
+		"garbage":          {reason: reason.Undecodable},
+		"half body":        {reason: reason.Truncated, text: "incomplete"},
+		"endless body":     {reason: reason.BodyTooLarge, text: "131072 bytes (if the node has"},
+		"endless line":     {reason: reason.BodyTooLarge, text: "131072 bytes"},
+		"gzip bomb":        {reason: reason.BadFormat, text: `"gzip"`},
+		"wrong encoding":   {reason: reason.BadFormat, text: `"gzip"`},
+		"unknown encoding": {reason: reason.BadFormat, text: `"zstd"`},
+	}
+}
+
 // TestFaults checks every known fault of /metrics/resource. The intact part of the response must be
 // used, and the next response must not be affected.
 func TestFaults(t *testing.T) {
-	intact := afterFault{}
-	testFaults(t, fetchResource, kubelettest.Faults(), map[string]afterFault{
-		"refuse":     {reason: reason.ConnectionLost, text: "the connection to the kubelet was lost"},
-		"hang":       {reason: reason.Timeout, text: "no complete response from the kubelet at 127.0.0.1:"},
-		"late":       intact,
-		"slow":       intact,
-		"status 401": {reason: reason.Unauthorized, text: "webhook authentication"},
-		"status 403": {reason: reason.Forbidden, text: `status 403 Forbidden, "Forbidden" (grant get on nodes/metrics`},
-		"status 404": {reason: reason.NotFound, text: PathAnnotation},
-		"status 500": {reason: reason.ServerError, text: `"Internal Server Error"`},
-		"redirect": {reason: reason.BadStatus,
-			text: `status 302 Found, redirect to "https://127.0.0.1:1/" is not followed`},
-		"html":                                {reason: reason.BadFormat, text: "text/html"},
-		"garbage":                             {reason: reason.Undecodable},
+	tests := commonFaults()
+	maps.Copy(tests, map[string]afterFault{
+		"status 403":                          {reason: reason.Forbidden, text: `"Forbidden" (grant get on nodes/metrics`},
+		"status 404":                          {reason: reason.NotFound, text: PathAnnotation},
+		"status 500":                          {reason: reason.ServerError, text: `"Internal Server Error"`},
 		"empty":                               {reason: reason.NoSamples},
-		"half body":                           {reason: reason.Truncated, text: "incomplete"},
-		"cut text":                            intact, // it is not defined where the text is cut
-		"endless body":                        {reason: reason.BodyTooLarge, text: "131072 bytes (if the node has"},
-		"endless line":                        {reason: reason.BodyTooLarge, text: "131072 bytes"},
-		"gzip bomb":                           {reason: reason.BadFormat, text: `"gzip"`},
-		"wrong encoding":                      {reason: reason.BadFormat, text: `"gzip"`},
-		"unknown encoding":                    {reason: reason.BadFormat, text: `"zstd"`},
+		"cut text":                            {}, // it is not defined where the text is cut
 		"duplicate series":                    {skipped: []usage.SkipReason{usage.Duplicate}},
 		"contradictory series":                {skipped: []usage.SkipReason{usage.Duplicate}},
 		"line without labels":                 {skipped: []usage.SkipReason{usage.NoIdentity}, partial: true},
-		"odd labels":                          intact,
+		"odd labels":                          {},
 		"NaN":                                 {missing: usage.HasCPU, skipped: []usage.SkipReason{usage.BadValue}},
 		"infinite":                            {missing: usage.HasCPU, skipped: []usage.SkipReason{usage.BadValue}},
 		"negative":                            {missing: usage.HasMemory, skipped: []usage.SkipReason{usage.BadValue}},
-		"no start time":                       intact,
+		"no start time":                       {},
 		"no memory":                           {missing: usage.HasMemory},
 		"time of tomorrow":                    {reason: reason.ClockSkew, text: "set the node's clock"},
-		"time of yesterday":                   intact,
-		"no time":                             intact,
-		"no date":                             intact,
-		"moved start times":                   intact,
-		"start times that follow the samples": intact,
-		"CRLF":                                intact,
+		"time of yesterday":                   {},
+		"no time":                             {},
+		"no date":                             {},
+		"moved start times":                   {},
+		"start times that follow the samples": {},
+		"CRLF":                                {},
 		"no final newline":                    {skipped: []usage.SkipReason{usage.Malformed}, partial: true},
 		"scrape error":                        {reason: reason.RuntimeNoStats, text: "check the container runtime"},
 	})
+	testFaults(t, fetchResource, kubelettest.Faults(), tests)
 }
 
 // TestSummaryFaults checks every known fault of the summary. A fault must not affect the resource
-// metrics.
+// metrics. Those of the requested values only do not affect storage.
 func TestSummaryFaults(t *testing.T) {
 	const without = "without the summary, metrics appear only after the second scrape"
-	intact := afterFault{}
-	testFaults(t, fetchSummary, kubelettest.SummaryFaults(), map[string]afterFault{
-		"refuse":     {reason: reason.ConnectionLost},
-		"hang":       {reason: reason.Timeout, text: `node "n7": summary: no complete response from the kubelet at `},
-		"late":       intact,
-		"slow":       intact,
-		"status 401": {reason: reason.Unauthorized, text: "webhook authentication"},
+	tests := commonFaults()
+	maps.Copy(tests, map[string]afterFault{
 		"status 403": {reason: reason.Forbidden,
 			text: "(grant get on nodes/stats to the user that kube-vitals runs as; " + without + ")"},
 		"status 404":         {reason: reason.NotFound, text: `status 404 Not Found, "Not Found" (` + without},
 		"status 405":         {reason: reason.BadStatus, text: "status 405 Method Not Allowed"},
 		"status 500":         {reason: reason.ServerError, text: "see the kubelet's log; " + without},
-		"redirect":           {reason: reason.BadStatus, text: "is not followed"},
-		"html":               {reason: reason.BadFormat, text: "text/html"},
-		"garbage":            {reason: reason.Undecodable},
 		"empty":              {reason: reason.Undecodable},
-		"half body":          {reason: reason.Truncated},
 		"cut":                {reason: reason.Undecodable},
 		"other JSON":         {reason: reason.Undecodable, text: without},
-		"endless body":       {reason: reason.BodyTooLarge, text: "131072 bytes"},
-		"endless line":       {reason: reason.BodyTooLarge, text: "131072 bytes"},
 		"endless nesting":    {reason: reason.BodyTooLarge, text: "131072 bytes"},
 		"endless blanks":     {reason: reason.BodyTooLarge, text: "131072 bytes"},
-		"gzip bomb":          {reason: reason.BadFormat, text: `"gzip"`},
-		"wrong encoding":     {reason: reason.BadFormat, text: `"gzip"`},
-		"unknown encoding":   {reason: reason.BadFormat, text: `"zstd"`},
 		"of another node":    {reason: reason.BadEndpoint, text: `"elsewhere"`},
-		"placeholder rates":  intact, // the store decides whether a rate of 0 is real
+		"placeholder rates":  {}, // the store decides whether a rate of 0 is real
 		"no rates":           {missing: usage.HasRate},
 		"null rates":         {missing: usage.HasRate},
 		"impossible rates":   {missing: usage.HasRate, skipped: []usage.SkipReason{usage.BadValue}},
 		"negative counters":  {missing: usage.HasCPU, skipped: []usage.SkipReason{usage.BadValue}},
 		"memory in words":    {missing: usage.HasMemory, skipped: []usage.SkipReason{usage.Malformed}, partial: true},
-		"no start time":      intact,
+		"no start time":      {},
 		"times of tomorrow":  {reason: reason.ClockSkew, text: "set the node's clock"},
-		"times of yesterday": intact,
-		"no times":           intact,
+		"times of yesterday": {},
+		"no times":           {},
 	})
+	testFaults(t, fetchSummary, kubelettest.SummaryFaults(), tests)
 }
 
 func testFaults(t *testing.T, fetch fetchFunc, faults []kubelettest.NamedFault, tests map[string]afterFault) {
 	ca := kubelettest.NewCA()
-	authorityFile := writeFile(t, t.TempDir(), "ca", ca.PEM())
 	certificate := forServerAuth(ca, "n7")
+	_, isSummary := tests["no rates"]
 	has, prefix := hasText, ""
-	if _, ok := tests["no rates"]; ok {
+	if isSummary {
 		has, prefix = hasAll, `node "n7": summary: `
 	}
 	for _, fault := range faults {
@@ -135,19 +129,16 @@ func testFaults(t *testing.T, fetch fetchFunc, faults []kubelettest.NamedFault, 
 			if !ok {
 				t.Fatal("the test has no expectation for this fault")
 			}
-			k := kubelettest.New("n7", kubelettest.Config{})
-			k.SetNode(kubelettest.Usage{CPU: 1, Memory: 1 << 30})
-			k.Run("default", "web-0", "app", kubelettest.Usage{CPU: 0.5, Memory: 1 << 20}, time.Now().Add(-time.Minute))
+			k := newStorageKubelet()
 			node := nodeAt("n7", k.Start(t, certificate).String())
-			c := newTestClient(t, Config{TLS: rest.TLSClientConfig{CAFile: authorityFile}, MaxBodyBytes: 128 << 10})
+			c := newTestClient(t, Config{TLS: rest.TLSClientConfig{CAData: ca.PEM()}, MaxBodyBytes: 128 << 10})
 			if want.reason == reason.Timeout {
-				alwaysConnects(c).resource.timeout, c.summary.timeout = 50*time.Millisecond, 50*time.Millisecond
+				const short = 50 * time.Millisecond
+				alwaysConnects(c).resource.timeout, c.summary.timeout, c.storage.timeout = short, short, short
 			}
-
 			k.SetFaults(fault.Fault)
 			var got usage.Scrape
-			err := fetch(c, t.Context(), node, &got)
-			switch {
+			switch err := fetch(c, t.Context(), node, &got); {
 			case want.reason != "":
 				checkError(t, err, want.reason, want.text)
 				if !strings.HasPrefix(err.Error(), prefix) {
@@ -158,12 +149,15 @@ func testFaults(t *testing.T, fetch fetchFunc, faults []kubelettest.NamedFault, 
 			case fault.Name != "cut text":
 				checkApp(t, &got, has&^want.missing, want.skipped, want.partial)
 			}
+			if isSummary {
+				checkStorage(t, c, node, want.reason)
+			}
 
 			if want.reason == reason.Timeout {
 				return // the short timeout may not suffice on a busy machine
 			}
-			if has == hasAll {
-				if err := fetchResource(c, t.Context(), node, &got); err != nil {
+			if isSummary {
+				if err := fetchError(t, c, node); err != nil {
 					t.Errorf("the resource metrics are affected: %v", err)
 				}
 			}
@@ -172,6 +166,7 @@ func testFaults(t *testing.T, fetch fetchFunc, faults []kubelettest.NamedFault, 
 				t.Fatalf("the next response is affected: %v", err)
 			}
 			checkApp(t, &got, has, nil, false)
+			checkStorage(t, c, node, "")
 		})
 	}
 	for name := range tests {
@@ -183,7 +178,7 @@ func testFaults(t *testing.T, fetch fetchFunc, faults []kubelettest.NamedFault, 
 func checkApp(t *testing.T, got *usage.Scrape, has usage.Has, skipped []usage.SkipReason, partial bool) {
 	t.Helper()
 	i := slices.IndexFunc(got.Containers, func(s usage.ContainerSample) bool { return string(s.Name) == "app" })
-	if i < 0 || got.Containers[i].Has != has || got.Node.Has == 0 || got.Partial != partial {
+	if i < 0 || got.Containers[i].Has != has || got.Node.Has == 0 || len(got.Storage) > 0 || got.Partial != partial {
 		t.Errorf("got %+v, want a container with %b, partial %v", got, has, partial)
 	}
 	for reason, n := range got.Skipped {
@@ -194,25 +189,24 @@ func checkApp(t *testing.T, got *usage.Scrape, has usage.Has, skipped []usage.Sk
 }
 
 func TestContentTypes(t *testing.T) {
-	for contentType, want := range map[string]struct{ text, json bool }{
-		textType:                             {text: true},
-		"text/plain":                         {text: true},
-		"text/plain; charset=utf-8":          {text: true},
-		"text/plain;version=0.0.4":           {text: true},
-		"text/plain; version=0.0.4; charset": {text: true}, // not a valid parameter
-		"":                                   {text: true},
-		"application/json":                   {json: true},
-		"application/json; charset=utf-8":    {json: true},
-		"Application/JSON":                   {json: true},
-		"text/plain; version=1.0.0":          {},
-		"text/html; charset=utf-8":           {},
-		"application/openmetrics-text; version=1.0.0": {},
-		"application/vnd.kubernetes.protobuf":         {},
-		"application/jsonp":                           {},
-		";":                                           {},
+	for _, tt := range []struct {
+		text, json bool
+		types      []string
+	}{
+		{true, false, []string{
+			textType, "text/plain", "text/plain; charset=utf-8", "text/plain;version=0.0.4", "",
+			"text/plain; version=0.0.4; charset", // not a valid parameter
+		}},
+		{false, true, []string{"application/json", "application/json; charset=utf-8", "Application/JSON"}},
+		{false, false, []string{
+			"text/plain; version=1.0.0", "text/html; charset=utf-8", "application/openmetrics-text; version=1.0.0",
+			"application/vnd.kubernetes.protobuf", "application/jsonp", ";",
+		}},
 	} {
-		if text, json := isText(contentType), isJSON(contentType); text != want.text || json != want.json {
-			t.Errorf("%q: got text %v, JSON %v, want %+v", contentType, text, json, want)
+		for _, contentType := range tt.types {
+			if text, json := isText(contentType), isJSON(contentType); text != tt.text || json != tt.json {
+				t.Errorf("%q: got text %v, JSON %v", contentType, text, json)
+			}
 		}
 	}
 }

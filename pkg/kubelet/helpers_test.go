@@ -6,7 +6,6 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/tls"
-	"fmt"
 	"io"
 	"log"
 	"net"
@@ -15,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,7 +23,6 @@ import (
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
@@ -74,17 +71,13 @@ func (k *fakeKubelet) node(name string) *corev1.Node { return nodeAt(name, k.Lis
 
 // nodeAt returns a node whose kubelet has the given address.
 func nodeAt(name, address string) *corev1.Node {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		panic(err)
-	}
-	number, err := strconv.Atoi(port)
+	at, err := net.ResolveTCPAddr("tcp", address)
 	if err != nil {
 		panic(err)
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: host}}
-	node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(number)
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: at.IP.String()}}
+	node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(at.Port)
 	return node
 }
 
@@ -131,45 +124,58 @@ func forgetAll(c *Client) {
 // fetchFunc is one of the methods of Client that fetch. It copies the scrape to dst.
 type fetchFunc func(c *Client, ctx context.Context, node *corev1.Node, dst *usage.Scrape) error
 
-func fetchResource(c *Client, ctx context.Context, node *corev1.Node, dst *usage.Scrape) error {
-	_, err := c.Fetch(ctx, node, func(s *usage.Scrape) { *dst = cloneScrape(s) })
-	return err
-}
+var (
+	fetchResource = copying((*Client).Fetch)
+	fetchSummary  = copying((*Client).FetchSummary)
+	fetchStorage  = copying((*Client).FetchStorage)
+)
 
-func fetchSummary(c *Client, ctx context.Context, node *corev1.Node, dst *usage.Scrape) error {
-	_, err := c.FetchSummary(ctx, node, func(s *usage.Scrape) { *dst = cloneScrape(s) })
-	return err
-}
-
-func fetchStorage(c *Client, ctx context.Context, node *corev1.Node, dst *usage.Scrape) error {
-	_, err := c.FetchStorage(ctx, node, func(s *usage.Scrape) { *dst = cloneScrape(s) })
-	return err
-}
-
-// cloneScrape returns a copy that shares no memory with s.
-func cloneScrape(s *usage.Scrape) usage.Scrape {
-	clone := *s
-	clone.Containers, clone.Storage = slices.Clone(s.Containers), slices.Clone(s.Storage)
-	for i := range clone.Containers {
-		c := &clone.Containers[i]
-		c.Namespace, c.Pod, c.Name = bytes.Clone(c.Namespace), bytes.Clone(c.Pod), bytes.Clone(c.Name)
+func copying(
+	method func(*Client, context.Context, *corev1.Node, func(*usage.Scrape)) (usage.Timing, error),
+) fetchFunc {
+	return func(c *Client, ctx context.Context, node *corev1.Node, dst *usage.Scrape) error {
+		_, err := method(c, ctx, node, func(s *usage.Scrape) { *dst = cloneScrape(s) })
+		return err
 	}
-	for i := range clone.Storage {
-		c := &clone.Storage[i]
-		c.Namespace, c.Pod, c.UID = bytes.Clone(c.Namespace), bytes.Clone(c.Pod), bytes.Clone(c.UID)
-		c.Container = bytes.Clone(c.Container)
-	}
-	return clone
 }
 
 func fetchFuncs() map[string]fetchFunc {
 	return map[string]fetchFunc{"Fetch": fetchResource, "FetchSummary": fetchSummary}
 }
 
+// fetchError fetches the resource metrics of a node, and returns only the error.
+func fetchError(t *testing.T, c *Client, node *corev1.Node) error {
+	return fetchResource(c, t.Context(), node, &usage.Scrape{})
+}
+
+// cloneScrape returns a copy that shares no memory with s.
+func cloneScrape(s *usage.Scrape) usage.Scrape {
+	clone := *s
+	clone.Containers, clone.Storage = slices.Clone(s.Containers), slices.Clone(s.Storage)
+	var names []*[]byte
+	for i := range clone.Containers {
+		c := &clone.Containers[i]
+		names = append(names, &c.Namespace, &c.Pod, &c.Name)
+	}
+	for i := range clone.Storage {
+		c := &clone.Storage[i]
+		names = append(names, &c.Namespace, &c.Pod, &c.Container, &c.UID)
+	}
+	for _, name := range names {
+		*name = bytes.Clone(*name)
+	}
+	return clone
+}
+
 // respond sends the text of /metrics/resource.
 func respond(w http.ResponseWriter, text []byte) {
 	w.Header().Set("Content-Type", textType)
 	_, _ = w.Write(text)
+}
+
+// serveNode responds with a sample of the node.
+func serveNode(w http.ResponseWriter, _ *http.Request) {
+	respond(w, []byte("node_cpu_usage_seconds_total 1\n"))
 }
 
 // respondTo sends the response that is requested.
@@ -244,20 +250,6 @@ func compress(text []byte) []byte {
 	return b.Bytes()
 }
 
-// generated returns a certificate as a kubelet generates it for the node n7.
-func generated(t *testing.T, addresses ...net.IP) tls.Certificate {
-	t.Helper()
-	certificate, key, err := certutil.GenerateSelfSignedCertKey("n7", addresses, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := tls.X509KeyPair(certificate, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pair
-}
-
 // eventually waits until a condition holds.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
@@ -284,42 +276,16 @@ func writeFile(t testing.TB, dir, name string, content []byte) string {
 	return path
 }
 
-// realResource returns the response of a real kubelet to /metrics/resource.
-func realResource(t testing.TB) []byte {
+// realResponses returns the responses of a real kubelet to /metrics/resource and
+// /stats/summary?only_cpu_and_memory=true.
+func realResponses(t testing.TB) (resource, summary []byte) {
 	t.Helper()
-	return readFile(t, "decode/testdata/kubelet-1.36-resource.txt")
-}
-
-// realSummary returns the response of a real kubelet to /stats/summary?only_cpu_and_memory=true.
-func realSummary(t testing.TB) []byte {
-	t.Helper()
-	return readFile(t, "decode/testdata/kubelet-1.36-summary-cpu-memory.json")
-}
-
-func readFile(t testing.TB, file string) []byte {
-	t.Helper()
-	content, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return content
-}
-
-// largeResponses returns both responses of a kubelet with many pods.
-func largeResponses(pods, containersPerPod int) (resource, summary []byte) {
-	now := time.Now()
-	k := kubelettest.New("node1", kubelettest.Config{Now: func() time.Time { return now }, Boot: now.Add(-time.Hour)})
-	k.SetNode(kubelettest.Usage{CPU: 1.5, Memory: 1 << 30})
-	for p := range pods {
-		for c := range containersPerPod {
-			k.Run(fmt.Sprintf("namespace-%d", p%3), fmt.Sprintf("deployment-546ccb4d55-%05d", p), fmt.Sprintf("app-%d", c),
-				kubelettest.Usage{CPU: 0.125, Memory: 1 << 20}, now.Add(-time.Minute))
+	read := func(file string) []byte {
+		content, err := os.ReadFile("decode/testdata/kubelet-1.36-" + file)
+		if err != nil {
+			t.Fatal(err)
 		}
+		return content
 	}
-	get := func(path string) []byte {
-		w := httptest.NewRecorder()
-		k.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-		return w.Body.Bytes()
-	}
-	return get(kubelettest.ResourcePath), get(kubelettest.SummaryPath + "?" + summaryQuery)
+	return read("resource.txt"), read("summary-cpu-memory.json")
 }

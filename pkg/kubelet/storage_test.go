@@ -3,7 +3,6 @@ package kubelet
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,74 +16,38 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// storageKubelet returns a kubelet with a container that uses 30 bytes, in a pod that uses 100 in all.
-func storageKubelet(t *testing.T) (*kubelettest.Kubelet, *corev1.Node) {
-	t.Helper()
+// newStorageKubelet returns a kubelet with a container that uses 30 bytes, in a pod that uses 100 in all.
+func newStorageKubelet() *kubelettest.Kubelet {
 	k := kubelettest.New("n7", kubelettest.Config{})
 	k.SetNode(kubelettest.Usage{CPU: 1, Memory: 1 << 30})
-	k.SetContainer("default", "web", "app", kubelettest.Usage{CPU: 0.5, Memory: 1 << 20})
+	k.Run("default", "web-0", "app", kubelettest.Usage{CPU: 0.5, Memory: 1 << 20}, time.Now().Add(-time.Minute))
 	k.SetStorage("", "", "", 1000)
-	k.SetStorage("default", "web", "app", 30)
-	k.SetStorage("default", "web", "", 70)
-	return k, nodeAt("n7", k.Start(t, nil).String())
+	k.SetStorage("default", "web-0", "app", 30)
+	k.SetStorage("default", "web-0", "", 70)
+	return k
 }
 
-func showStorage(s *usage.Scrape) string {
-	var b strings.Builder
-	for _, v := range s.Storage {
-		fmt.Fprintf(&b, "%s/%s/%s=%d ", v.Namespace, v.Pod, v.Container, v.Bytes)
+// checkStorage fetches the storage of a newStorageKubelet, and checks it or the reason of the error.
+func checkStorage(t *testing.T, c *Client, node *corev1.Node, want reason.Reason) {
+	t.Helper()
+	var scrape usage.Scrape
+	err := fetchStorage(c, t.Context(), node, &scrape)
+	if want != "" {
+		checkError(t, err, want, "complete summary: ")
+		const cure = "grant get on nodes/stats to the user that kube-vitals runs as; " +
+			"without the summary, ephemeral-storage is not served"
+		if want == reason.Forbidden && !strings.Contains(err.Error(), cure) {
+			t.Errorf("got error %v, want the cure %q", err, cure)
+		}
+		return
 	}
-	return b.String()
-}
-
-// harmless are the faults that do not affect storage.
-var harmless = []string{
-	"late", "slow", "placeholder rates", "no rates", "null rates", "impossible rates", "negative counters",
-	"memory in words", "no start time", "times of yesterday", "no times", "none",
-}
-
-const correctStorage = "default/web/app=30 default/web/=70 //=1000 "
-
-// TestFetchStorage fetches the complete summary with each fault of a kubelet, and then a correct one.
-func TestFetchStorage(t *testing.T) {
-	k, node := storageKubelet(t)
-	c := newTestClient(t, Config{PlainHTTP: true})
-	var got usage.Scrape
-	if err := fetchResource(c, t.Context(), node, &got); err != nil || got.Storage != nil {
-		t.Fatalf("got storage %s of /metrics/resource, error %v", showStorage(&got), err)
+	got := ""
+	for _, s := range scrape.Storage {
+		got += fmt.Sprintf("%s/%s/%s=%d ", s.Namespace, s.Pod, s.Container, s.Bytes)
 	}
-	quick := alwaysConnects(newTestClient(t, Config{PlainHTTP: true, Timeout: 300 * time.Millisecond}))
-	for _, fault := range append(kubelettest.SummaryFaults(), kubelettest.NamedFault{Name: "none"}) {
-		k.SetFaults()
-		if fault.Fault != nil {
-			k.SetFaults(fault.Fault)
-		}
-		client, mayFail := c, false
-		if slices.Contains([]string{"hang", "late", "slow"}, fault.Name) {
-			client, mayFail = quick, true
-		}
-		err := fetchStorage(client, t.Context(), node, &got)
-		switch affected := !slices.Contains(harmless, fault.Name); {
-		case err == nil && (affected || showStorage(&got) != correctStorage):
-			t.Errorf("%s: got %s without an error", fault.Name, showStorage(&got))
-		case err != nil && (!affected && !mayFail || !strings.HasPrefix(err.Error(), `node "n7": complete summary: `) ||
-			!slices.Contains(reason.Scrapes(), reason.Of(err))):
-			t.Errorf("%s: got error %v of reason %q", fault.Name, err, reason.Of(err))
-		}
-		k.SetFaults()
-		if err := fetchStorage(c, t.Context(), node, &got); err != nil || showStorage(&got) != correctStorage {
-			t.Errorf("after %s: got %s, error %v", fault.Name, showStorage(&got), err)
-		}
+	if err != nil || got != "default/web-0/app=30 default/web-0/=70 //=1000 " || len(scrape.Containers) > 0 {
+		t.Errorf("got storage %s and %d containers, error %v", got, len(scrape.Containers), err)
 	}
-}
-
-func TestFetchStorageForbidden(t *testing.T) {
-	k, node := storageKubelet(t)
-	k.SetFaults(kubelettest.Status(http.StatusForbidden))
-	err := fetchStorage(newTestClient(t, Config{PlainHTTP: true}), t.Context(), node, &usage.Scrape{})
-	checkError(t, err, reason.Forbidden, "complete summary: ")
-	checkError(t, err, reason.Forbidden, "grant get on nodes/stats to the user that kube-vitals runs as; "+
-		"without the summary, ephemeral-storage is not served")
 }
 
 // TestFetchStorageDelaysNothing checks that requests for storage to kubelets that hang delay no other
@@ -99,7 +62,7 @@ func TestFetchStorageDelaysNothing(t *testing.T) {
 			<-release
 		}
 		served.Add(1)
-		respond(w, realResource(t))
+		serveNode(w, r)
 	})
 	c := newTestClient(t, Config{PlainHTTP: true})
 	fetch := func() {

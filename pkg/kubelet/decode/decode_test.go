@@ -3,9 +3,7 @@ package decode
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -45,20 +43,14 @@ func readFile(t testing.TB, name string) []byte {
 	return text
 }
 
-// largeText and largeSummary return the responses of a kubelet with many pods.
-func largeText(pods, containersPerPod int) []byte {
-	return largeResponse(kubelettest.ResourcePath, pods, containersPerPod)
-}
+// The paths of responses. The short summary has no filesystems.
+const (
+	resourcePath     = kubelettest.ResourcePath
+	summaryPath      = kubelettest.SummaryPath
+	shortSummaryPath = summaryPath + "?only_cpu_and_memory=true"
+)
 
-func largeSummary(pods, containersPerPod int) []byte {
-	return largeResponse(kubelettest.SummaryPath+"?only_cpu_and_memory=true", pods, containersPerPod)
-}
-
-// largeSummaryWithStorage returns the complete summary of a kubelet with many pods.
-func largeSummaryWithStorage(pods, containersPerPod int) []byte {
-	return largeResponse(kubelettest.SummaryPath, pods, containersPerPod)
-}
-
+// largeResponse returns a response of a kubelet with many pods.
 func largeResponse(path string, pods, containersPerPod int) []byte {
 	k := kubelettest.New("node1", kubelettest.Config{Now: scrapedAt.Time, Boot: scrapedAt.Add(-time.Hour).Time()})
 	k.SetNode(kubelettest.Usage{CPU: 1.5, Memory: 1 << 30})
@@ -75,18 +67,6 @@ func largeResponse(path string, pods, containersPerPod int) []byte {
 	w := httptest.NewRecorder()
 	k.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 	return w.Body.Bytes()
-}
-
-// errOtherNode and errBadTime stand for any error with their reason.
-var (
-	errOtherNode = reason.Errorf(reason.BadEndpoint, "any")
-	errBadTime   = reason.Errorf(reason.ClockSkew, "any")
-)
-
-// isLike reports whether err is the error that want is, or stands for.
-func isLike(err, want error) bool {
-	stands := errors.Is(want, errOtherNode) || errors.Is(want, errBadTime)
-	return errors.Is(err, want) || stands && reason.Of(err) == reason.Of(want)
 }
 
 // decodeFunc decodes a response that arrived at scrapedAt, with a decoder that is reused.
@@ -108,17 +88,23 @@ func summaryDecoder(maxContainers int) decodeFunc {
 	}
 }
 
-// decoders are both decoders, with responses of a real kubelet and of any size.
-var decoders = map[string]struct {
-	new   func(maxContainers int) decodeFunc
-	files []string
-	large func(pods, containersPerPod int) []byte
+func storageDecoder(maxContainers int) decodeFunc {
+	d := &Summary{MaxContainers: maxContainers}
+	return func(dst *usage.Scrape, text []byte) error {
+		dst.At = scrapedAt
+		return d.DecodeStorage(dst, text, "node1")
+	}
+}
 
-	// allocations is the maximum of a reused decoder.
-	allocations float64
+// decoders are all decoders, with responses that they decode.
+var decoders = map[string]struct {
+	new       func(maxContainers int) decodeFunc
+	file      string // of a real kubelet
+	largePath string
 }{
-	"Text":    {textDecoder, []string{resourceFile}, largeText, 0},
-	"Summary": {summaryDecoder, []string{shortSummary, fullSummary}, largeSummary, 0},
+	"Text":    {textDecoder, resourceFile, resourcePath},
+	"Summary": {summaryDecoder, shortSummary, shortSummaryPath},
+	"Storage": {storageDecoder, fullSummary, summaryPath},
 }
 
 // decoded is a usage.Scrape in a form that is easy to read in a table.
@@ -186,53 +172,25 @@ func cpuSample(seconds float64, at usage.Time) usage.Sample {
 	return usage.Sample{CPUSeconds: seconds, At: at, Has: usage.HasCPU, Untimed: at == scrapedAt}
 }
 
+// TestReuse checks that a reused decoder allocates nothing, and that nothing remains from one response to
+// the next.
 func TestReuse(t *testing.T) {
 	for name, tt := range decoders {
-		t.Run(name, func(t *testing.T) {
-			large, real := tt.large(40, 3), readFile(t, tt.files[0])
-			decode := tt.new(0)
-			var dst, want usage.Scrape
-			if err := tt.new(0)(&want, real); err != nil {
-				t.Fatal(err)
-			}
-			for range 3 {
-				if err := decode(&dst, large); err != nil || len(dst.Containers) != 120 {
-					t.Fatalf("large response: got %d containers, error %v; want 120", len(dst.Containers), err)
-				}
-				if err := decode(&dst, []byte("<html>\n")); err == nil || len(dst.Containers) != 0 {
-					t.Fatalf("HTML: got %d containers, error %v; want an error", len(dst.Containers), err)
-				}
-				if err := decode(&dst, real); err != nil {
-					t.Fatal(err)
-				}
-				if !reflect.DeepEqual(dst, want) {
-					t.Fatalf("reused decoder:\n got %+v\nwant %+v", dst, want)
-				}
-			}
-		})
-	}
-}
-
-func TestReuseDoesNotAllocate(t *testing.T) {
-	decoders := maps.Clone(decoders)
-	summary := decoders["Summary"]
-	summary.new, summary.large, summary.files = storageDecoder, largeSummaryWithStorage, []string{fullSummary}
-	decoders["Storage"] = summary
-	for name, tt := range decoders {
-		texts := [][]byte{tt.large(30, 2), tt.large(500, 2)}
-		for _, file := range tt.files {
-			texts = append(texts, readFile(t, file))
-		}
-		for _, text := range texts {
-			decode := tt.new(0)
-			var dst usage.Scrape
-			n := testing.AllocsPerRun(20, func() {
-				if err := decode(&dst, text); err != nil {
-					t.Fatal(err)
+		decode := tt.new(0)
+		var dst usage.Scrape
+		for _, text := range [][]byte{
+			largeResponse(tt.largePath, 300, 2), []byte("<html>\n"), readFile(t, tt.file), largeResponse(tt.largePath, 30, 2),
+		} {
+			var want usage.Scrape
+			wantErr := tt.new(0)(&want, text)
+			n := testing.AllocsPerRun(3, func() {
+				if err := decode(&dst, text); (err == nil) != (wantErr == nil) {
+					t.Errorf("%s: got error %v, want %v", name, err, wantErr)
 				}
 			})
-			if want := tt.allocations; n > want {
-				t.Errorf("%s: got %v allocations for %d bytes, want at most %v", name, n, len(text), want)
+			if wantErr == nil && (n > 0 || !reflect.DeepEqual(newDecoded(&dst), newDecoded(&want)) ||
+				!slices.Equal(storageOf(&dst), storageOf(&want))) {
+				t.Errorf("%s: %d bytes: %v allocations\n got %+v\nwant %+v", name, len(text), n, dst, want)
 			}
 		}
 	}
@@ -241,23 +199,27 @@ func TestReuseDoesNotAllocate(t *testing.T) {
 // TestReuseReleasesMemory checks that decoders keep no reference to their arguments, and no map
 // that a hostile response has made large.
 func TestReuseReleasesMemory(t *testing.T) {
-	const pods = maxReusedIndex + 1
+	var large []byte
+	for i := range maxReusedIndex + 1 {
+		large = fmt.Appendf(large, "%s{container=\"c\",namespace=\"n\",pod=\"%d\"} 1\n", cpuName, i)
+	}
 	var text Text
 	var summary Summary
 	dst := usage.Scrape{At: scrapedAt}
-	if err := text.Decode(&dst, largeText(pods, 1)); err != nil || len(dst.Containers) != pods {
-		t.Fatalf("got %d containers, error %v; want %d", len(dst.Containers), err, pods)
+	if err := text.Decode(&dst, large); err != nil || len(dst.Containers) != maxReusedIndex+1 {
+		t.Fatalf("got %d containers, error %v", len(dst.Containers), err)
 	}
-	if err := summary.Decode(&dst, largeSummary(pods, 1), "node1"); err != nil {
+	if err := summary.Decode(&dst, readFile(t, shortSummary), "node1"); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []state{text.state, summary.state} {
-		if s.index != nil || s.dropped != nil || s.dst != nil {
-			t.Errorf("got %d containers, %d pods, dst %p; want nil", len(s.index), len(s.dropped), s.dst)
-		}
-	}
 	used := func(s series) bool { return s.labels != nil }
-	if text.name != nil || slices.ContainsFunc(text.series[:cap(text.series)], used) || summary.text != nil {
+	switch {
+	case text.index != nil || len(summary.index) > 0:
+		t.Errorf("got indexes of %d and %d containers, want none", len(text.index), len(summary.index))
+	case text.dst != nil || text.dropped != nil || summary.dst != nil || summary.dropped != nil:
+		t.Error("a decoder refers to the scrape")
+	case text.name != nil || slices.ContainsFunc(text.series[:cap(text.series)], used) || summary.text != nil ||
+		!reflect.DeepEqual(summary.names, podNames{}):
 		t.Error("a decoder refers to the text")
 	}
 }
@@ -266,22 +228,24 @@ func TestLimits(t *testing.T) {
 	for _, tt := range []struct {
 		decoder             string
 		pods, perPod, limit int
-		containers, skipped int
+		kept, skipped       int
 	}{
 		{"Text", 1000, 1, 700, 700, 4 * 300}, // in 4 lines each
 		{"Summary", 40, 2, 51, 50, 15},       // one of two containers of each further pod
 		{"Summary", 1, 80, 51, 0, 29},
+		{"Storage", 40, 2, 60, 20*3 + 1, 20 * 2}, // with the rest of each pod, and the node
+		{"Storage", 40, 2, 1, 1, 40},
 	} {
 		d := decoders[tt.decoder]
-		got, err := decodeString(t, d.new(tt.limit), string(d.large(tt.pods, tt.perPod)))
-		if err != nil || len(got.containers) != tt.containers || got.skipped[usage.OverLimit] != tt.skipped ||
-			got.partial != (tt.skipped > 0) {
-			t.Errorf("%+v: got %d containers, skipped %v, partial %v, error %v", tt, len(got.containers), got.skipped,
-				got.partial, err)
+		var got usage.Scrape
+		err := d.new(tt.limit)(&got, largeResponse(d.largePath, tt.pods, tt.perPod))
+		kept, skipped := len(got.Containers)+len(got.Storage), got.Skipped[usage.OverLimit]
+		if err != nil || kept != tt.kept || skipped != tt.skipped || !got.Partial {
+			t.Errorf("%+v: got %d, skipped %d, partial %v, error %v", tt, kept, skipped, got.Partial, err)
 		}
-		for _, c := range got.containers {
+		for _, c := range got.Containers {
 			if c.Has&(usage.HasCPU|usage.HasMemory) != usage.HasCPU|usage.HasMemory {
-				t.Fatalf("%+v: %s has %b", tt, c.name, c.Has)
+				t.Fatalf("%+v: %s has %b", tt, c.Pod, c.Has)
 			}
 		}
 	}
@@ -305,7 +269,7 @@ func TestLatestTime(t *testing.T) {
 			"Summary": new(Summary).Decode(&tt.dst, fmt.Appendf(nil, `{"node":{"cpu":{"time":%q,"usageCoreNanoSeconds":1}}}`,
 				tt.at.Time().Format(time.RFC3339Nano)), ""),
 		} {
-			if (err == nil) != tt.ok || isLike(err, errBadTime) == tt.ok {
+			if (err == nil) != tt.ok || (reason.Of(err) == reason.ClockSkew) == tt.ok {
 				t.Errorf("%s at %v, %+v: got error %v, want one: %v", name, tt.at, tt.dst, err, !tt.ok)
 			}
 		}
@@ -335,27 +299,33 @@ func TestBadTimes(t *testing.T) {
 // TestFormatsAgree checks that the two responses of a kubelet are decoded to the same samples,
 // apart from the times, which are in whole seconds in the summary.
 func TestFormatsAgree(t *testing.T) {
+	const all = usage.HasCPU | usage.HasMemory | usage.HasSwap
+	second := func(at usage.Time) usage.Time { return at - at%usage.Time(time.Second) }
 	text, err := decodeString(t, textDecoder(0), string(readFile(t, resourceFile)))
 	if err != nil {
 		t.Fatal(err)
 	}
+	wantNode := usage.Sample{At: 1795205765826e6, CPUSeconds: 2586.123634182, Memory: 1349017600, Has: all}
+	wantFirst := sample{"default/burn-546ccb4d55-87knc/burn", usage.Sample{
+		At: sampledAt, StartedAt: 1795205504522881e3, CPUSeconds: 25.080507606, Memory: 1658880, Has: all}}
+	if text.node != wantNode || text.containers[0] != wantFirst || len(text.containers) != 6 || text.skipped != nil {
+		t.Errorf("got %+v, want %+v, %+v and 5 others", text, wantNode, wantFirst)
+	}
 	summary, err := decodeString(t, summaryDecoder(0), string(readFile(t, shortSummary)))
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || summary.node.Rate != 324418260 {
+		t.Fatalf("got %+v, error %v, want a rate of 324418260", summary, err)
 	}
 	for _, d := range []*decoded{&text, &summary} {
 		d.containers = append(d.containers, sample{"node", d.node})
-		for i := range d.containers {
-			s := &d.containers[i].Sample
-			for _, at := range []*usage.Time{&s.At, &s.StartedAt} {
-				*at -= *at % usage.Time(time.Second)
-			}
-			s.Rate, s.Has = 0, s.Has&^usage.HasRate
-		}
 		d.sort()
 	}
-	if !reflect.DeepEqual(summary.containers, text.containers) {
-		t.Errorf("\n summary %+v\n    text %+v", summary.containers, text.containers)
+	for i := range text.containers {
+		got, want := summary.containers[i], text.containers[i]
+		got.Rate, want.Rate, want.Has = 0, 0, want.Has|usage.HasRate
+		want.At, want.StartedAt = second(want.At), second(want.StartedAt)
+		if got != want {
+			t.Errorf("\n summary %+v\n    text %+v", got, want)
+		}
 	}
 }
 
@@ -472,18 +442,10 @@ func compare(t *testing.T, text []byte, s *usage.Scrape, err error, r *reference
 	if reflect.DeepEqual(got, want) {
 		return
 	}
-	var onlyGot, onlyWant []sample
-	for _, c := range got.containers {
-		if !slices.Contains(want.containers, c) {
-			onlyGot = append(onlyGot, c)
-		}
-	}
-	for _, c := range want.containers {
-		if !slices.Contains(got.containers, c) {
-			onlyWant = append(onlyWant, c)
-		}
-	}
-	got.containers, want.containers = onlyGot, onlyWant
+	isCommon := func(c sample) bool { return slices.Contains(got.containers, c) && slices.Contains(want.containers, c) }
+	onlyGot := slices.DeleteFunc(slices.Clone(got.containers), isCommon)
+	want.containers = slices.DeleteFunc(slices.Clone(want.containers), isCommon)
+	got.containers = onlyGot
 	t.Fatalf("\n got %+v\nwant %+v\n%.2000q", got, want, text)
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -260,32 +261,104 @@ func compareWithJSON(t *testing.T, decode decodeFunc, text []byte) {
 	}
 	want := summaryReference{reference: newReference()}
 	want.summary(parseJSON(t, text))
-	if want.otherNode != isLike(err, errOtherNode) {
-		t.Fatalf("got error %v, want errOtherNode: %v\n%.2000q", err, want.otherNode, text)
+	if want.otherNode != (reason.Of(err) == reason.BadEndpoint) {
+		t.Fatalf("got error %v, want one of another node: %v\n%.2000q", err, want.otherNode, text)
 	}
 	if !want.otherNode {
 		compare(t, text, &dst, err, want.reference)
 	}
 }
 
-// TestSummaryLikeJSON compares with encoding/json on summaries of kubelets that are changed but
-// stay JSON, and on some that do not.
+// TestSummaryLikeJSON compares with encoding/json on texts for each rule.
 func TestSummaryLikeJSON(t *testing.T) {
-	r := rand.New(rand.NewPCG(5, 6))
+	const number = `"cpu":{"usageCoreNanoSeconds":`
+	podA := podOf(podP, named("a"))
 	decode := summaryDecoder(0)
-	for _, original := range [][]byte{readFile(t, shortSummary), readFile(t, fullSummary), largeSummary(12, 2)} {
+	for _, fields := range []string{ // of a container
+		``, `"cpu":null,"memory":null,"swap":null,"rootfs":null`, `"cpu":{},"memory":{},"swap":{}`,
+		`"cpu":{"time":null,"usageNanoCores":null,"usageCoreNanoSeconds":null}`, `"cpu":{"time":"` + second + `"}`,
+		`"CPU":{"usageCoreNanoSeconds":1},"Memory":{"workingSetBytes":1},"cpus":1,"":2`,
+		`"x":[[],{},[{` + cpu1 + `}],"]}",-0.5e+3,true,false,null],"cpu":{"psi":{"full":{"avg10":1.25}},"usageNanoCores":1}`,
+
+		`"cpu":{"usageCoreNanoSeconds":1,"time":"` + second + `"}`, number + `3,"usageCoreNanoSeconds":1}`,
+		number + `1,"usageCoreNanoSeconds":null}`, cpu1 + `,"cpu":{"usageNanoCores":5}`, cpu1 + `,"cpu":null`,
+
+		number + `25080507606}`, number + `18446744073709551615}`, number + `18446744073709551616}`, number + `-1}`,
+		number + `1.5}`, number + `1e9}`, number + strings.Repeat("9", 1000) + `}`, number + `"1"}`, number + `true}`,
+		number + `[1]}`, number + `{"value":1}}`, number + `1,"usageNanoCores":-5}`, number + `0,"usageNanoCores":0}`,
+		`"cpu":{"usageNanoCores":9223372036854775807}`, `"cpu":{"usageNanoCores":9223372036854775808}`,
+		`"memory":{"workingSetBytes":9223372036854775807,"usageBytes":7}`, `"memory":{"workingSetBytes":9223372036854775808}`,
+		`"swap":{"swapAvailableBytes":7,"swapUsageBytes":0}`, `"swap":{"swapUsageBytes":9223372036854775808}`,
+		`"cpu":5`, `"cpu":"5"`, `"memory":[]`, `"swap":true`, `"cpu":[],"memory":[]`,
+
+		number + `1,"time":"2026-11-20T21:16:07.25+01:00"}`, number + `1,"time":"2026-11-20T21:16:07.5Z"}`, // an hour ahead
+		number + `1,"time":"2026-11-20T21:16:07.500000001Z"}`, number + `1,"time":"1970-01-01T00:00:00Z"}`,
+		number + `1,"time":"0001-01-01T00:00:00Z"}`, number + `1,"time":"9999-12-31T23:59:59Z"}`,
+		number + `1,"time":"2026-02-29T00:00:00Z"}`, number + `1,"time":""}`, number + `1,"time":"yesterday"}`,
+		number + `1,"time":1795205767}`, `"memory":{"time":"yesterday","workingSetBytes":1},` + cpu1,
+		`"swap":{"time":"yesterday","swapUsageBytes":1}`,
+		`"startTime":"` + second + `"`, `"startTime":null`, `"startTime":{}`, `"startTime":"0001-01-01T00:00:00Z"`,
+		`"startTime":"2026-11-20T21:16:08Z"`,
+	} {
+		// A sample of the node keeps the response from being empty.
+		const node = `{"node":{"nodeName":"","systemContainers":[{` + cpu1 + `}],"swap":{"swapUsageBytes":0}},"pods":[`
+		container := strings.TrimSuffix(`{"name":"c",`+fields, ",") + "}"
+		compareWithJSON(t, decode, []byte(node+podOf(podP, container)+"]}"))
+	}
+	for _, text := range []string{
+		`{"node":{` + cpu1 + `},"pods":null}`, `{"node":{` + cpu1 + `},"pods":{}}`, `{"node":"node1","pods":[` + podA + `]}`,
+		podsOf(`{"cpu":{"usageCoreNanoSeconds":9},"podRef":` + podP + `,"containers":[` + named("a") + `],"memory":5}`),
+		podsOf(`{"containers":[` + named("a") + `,` + named("b") + `],"podRef":` + podP + `}`),
+		podsOf(podOf(podP, `{`+cpu1+`,"name":"a"}`)),
+		"\r\n\t { \"pods\" : [ " + podOf(podP, named("a")+" \n") + " ,\n" + podOf(podP, named("b")) + " ] } \n\n",
+		podsOf(podOf(`{"n\u0061me":"\u0070","\u006eamespace":"\"\\\/\b\f\n\r\t"}`, named(`\u00fc\u20AC\ud83d\ude00\u0000`))),
+		podsOf(podOf(podP, named(`\ud83d`), named(`\ude00x`), named(`\ud83d\u0041`), named(`\ud83d\n`))),
+		podsOf(podOf(podP, named("ü€😀\x7f"))),
+		podsOf(podOf(podP, named(strings.Repeat("x", 253))), podOf(podQ, named("b"), named(strings.Repeat("x", 254)))),
+		podsOf(podA, podOf(`{"name":"`+strings.Repeat("x", 254)+`","namespace":"n"}`, named("b"))),
+		podsOf(podA + "," + strings.Repeat(`{"x":[`, 4000) + strings.Repeat("]}", 4000)),
+
+		// Duplicates.
+		podsOf(`{"podRef":{"name":"x","name":"p"},"podRef":{"namespace":"n"},"containers":[` + named("a") +
+			`],"containers":[` + named("b") + `]}`),
+		`{"pods":[` + podA + `],"pods":[` + podOf(podP, named("b")) + `]}`,
+		podsOf(podOf(podP, named("a"), named("a"), named("b")), podOf(podP, named("b"), named("c"))),
+		podsOf(podOf(podQ, named("b")), podA, podOf(podQ, `{"name":""}`)), // one of which is skipped
+
+		// Nothing, or of the wrong type.
+		podsOf("null", podOf(podP, "null", named("a"), "null"), `{}`, `{"containers":null}`, podOf("{}")),
+		podsOf(podA, podOf(podQ, `{"cpu":{}}`, `{"name":""}`, `{"name":null}`, named("b"))),
+		podsOf(podA, podOf(`{"namespace":"n"}`, named("b")), podOf(`{"name":"p"}`, named("c")), podOf("null", named("d"))),
+		podsOf("5", `"x"`, "[]", "true", podA),
+		podsOf(podA, podOf(podQ, "5", `"x"`, named("b"), "[]", "false")),
+		podsOf(podA, `{"containers":[`+named("b")+`],"podRef":`+podQ+`,"containers":{"b":1}}`),
+		podsOf(podA, podOf(podQ, named("b"), `{"name":5}`), podOf(`{"name":[],"namespace":"n"}`), podOf(`"n/p"`)),
+	} {
+		compareWithJSON(t, decode, []byte(text))
+	}
+}
+
+// TestChangedSummaryLikeJSON compares with encoding/json on summaries of kubelets that are changed but
+// stay JSON, and on some that do not.
+func TestChangedSummaryLikeJSON(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	decode, decodeStorage := summaryDecoder(0), storageDecoder(0)
+	compareBoth := func(text []byte) {
+		compareWithJSON(t, decode, text)
+		checkStorage(t, decodeStorage, text)
+	}
+	for _, original := range [][]byte{readFile(t, shortSummary), readFile(t, fullSummary)} {
+		compareBoth(original)
 		root := parseJSON(t, original)
 		for range 50 {
-			every := 1 + r.IntN(200)
-			text := writeJSON(nil, mutateJSON(r, every, root))
-			compareWithJSON(t, decode, text)
-
+			text := writeJSON(nil, mutateJSON(r, 1+r.IntN(200), root))
+			compareBoth(text)
 			for range 1 + r.IntN(3) {
 				const odd = "{}[]\",:\\ \n-+.0e1ntf\x00\x1f\xff"
 				text[r.IntN(len(text))] = odd[r.IntN(len(odd))]
 			}
-			compareWithJSON(t, decode, text)
-			compareWithJSON(t, decode, text[:r.IntN(len(text))])
+			compareBoth(text)
+			compareBoth(text[:r.IntN(len(text))])
 		}
 	}
 }
@@ -386,12 +459,14 @@ func writeJSON(b []byte, value any) []byte {
 }
 
 func FuzzSummary(f *testing.F) {
-	f.Add(readFile(f, shortSummary))
-	f.Add(largeSummary(2, 2))
-	reused := summaryDecoder(0)
+	f.Add(readFile(f, storageSummary))
+	f.Add(largeResponse(shortSummaryPath, 2, 2))
+	reused, reusedStorage := summaryDecoder(0), storageDecoder(0)
 	f.Fuzz(func(t *testing.T, text []byte) {
 		checkDecoder(t, reused, summaryDecoder(0), text, len(text)+1) // an empty text counts as a value
 		compareWithJSON(t, reused, text)
+		checkDecoder(t, reusedStorage, storageDecoder(0), text, len(text)+1)
+		checkStorage(t, reusedStorage, text)
 	})
 }
 
@@ -405,7 +480,7 @@ func BenchmarkSummary(b *testing.B) {
 		StartTime         time.Time
 		CPU, Memory, Swap *stats
 	}
-	benchmark(b, largeSummary(30, 2), summaryDecoder(0), "encoding/json", func(text []byte) error {
+	benchmark(b, largeResponse(shortSummaryPath, 30, 2), summaryDecoder(0), "encoding/json", func(text []byte) error {
 		var summary struct {
 			Node sample
 			Pods []struct {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -150,11 +151,54 @@ func compareWithExpfmt(t *testing.T, decode decodeFunc, text []byte) bool {
 	return true
 }
 
-// TestTextLikeExpfmt compares with expfmt on responses of kubelets that are changed but stay valid.
+// TestTextLikeExpfmt compares with expfmt on texts for each rule, and on responses of kubelets that are
+// changed but stay valid.
 func TestTextLikeExpfmt(t *testing.T) {
-	originals := [][]byte{readFile(t, resourceFile), largeText(12, 2)}
-	r := rand.New(rand.NewPCG(3, 4))
+	line := func(name, pod, value string) string {
+		return name + `{container="c",namespace="n",pod="` + pod + `"} ` + value + "\n"
+	}
+	inCPU := func(pod, value string) string { return line(cpuName, pod, value) }
+	inMem := func(pod, value string) string { return line(memName, pod, value) }
+	texts := slices.Concat(
+		lines(cpu, " 0", " 1e3", " 1E3", " +1.5", " .5", " 5.", " 1e-320", " -1", " NaN", " nan", " +Inf", " -Inf",
+			" infinity", " 1 1795209367500", " 1 1795209367501", " 1 1", " 1 +5", " 1 0001", " 1 0", " 1 -5"),
+		lines(mem, " 0", " 1.65888e+06 1795205767486", " 9223372036854774784", " 9223372036854775807", " 1e30", " -1"),
+		lines(swap, " 0 1795205767486", " 4096", " 1e30"),
+		lines(start, " 1.79520550515e+09", " 1795205505.25", " 35.2", " 1795209367", " 1795209368", " +Inf"),
+		lines("node_", "cpu_usage_seconds_total 2586.123634182 1795205767486", "cpu_usage_seconds_total{} 1",
+			`cpu_usage_seconds_total{x="y"} 1`, "memory_working_set_bytes 5", "swap_usage_bytes 0"),
+		lines(cpuName, " 1", `{container="c",namespace="n"} 1`, `_x{container="c",namespace="n",pod="p"} 1`,
+			`{pod="p",namespace="n",container="c"} 1`, `{a="b",pod="p",id="/x{,}",namespace="n",container="c",z=""} 1`,
+			`{container="c",namespace="n",pod="p",} 1`, "\t{ container\t= \"c\" , namespace=\"n\", pod=\"p\" }1",
+			`{container="a,b}{=\"\\\n",namespace="n",pod="p"} 1`, `{container="\\\\",namespace="\"",pod="p\\"} 1`,
+			`{container="ü",namespace="n",pod="p"} 1`),
+		lines("", inCPU(strings.Repeat("p", 253), "1"), inCPU(strings.Repeat("p", 254), "1"),
+			"  "+cpu+" 1", "resource_scrape_error 0", "scrape_error 0"),
+		[]string{
+			// Orders.
+			inCPU("a", "1") + inCPU("b", "2") + inMem("a", "3") + inMem("b", "4"),
+			inCPU("a", "1") + inCPU("b", "2") + inCPU("c", "3") + inMem("c", "4") + inMem("a", "5") + inMem("b", "6"),
+			inCPU("a", "1") + inCPU("b", "2") + inCPU("c", "3") + inMem("a", "4") + inMem("c", "5"),
+			inCPU("b", "1") + inMem("a", "2") + inMem("b", "3"),
+			inCPU("a", "1") + inMem("a", "2") + inCPU("b", "3") + inMem("b", "4"),
+			// The same labels in another form, and others that look the same.
+			inCPU("a", "1") + memName + ` { pod="a", namespace="n", x="y", container="c" } 2`,
+			inCPU(`a\\b`, "1") + inMem(`a\\b`, "2"), inCPU(`a\\n`, "1") + inMem(`a\nn`, "2"), inCPU("a", "1") + inMem("aa", "2"),
+			// Of duplicates, the first one counts, even if it is invalid.
+			inCPU("a", "1") + inCPU("a", "2") + inMem("a", "3") + inCPU("a", "4"),
+			inCPU("a", "NaN") + inCPU("a", "2") + inMem("a", "3"),
+			inCPU("a", "1") + "resource_scrape_error 0\nresource_scrape_error 1",
+			inCPU("a", "1 1795205767486") + inMem("a", "2 1795205767000"),
+		},
+	)
 	decode := textDecoder(0)
+	for _, text := range texts {
+		if !compareWithExpfmt(t, decode, []byte(text+"\nnode_swap_usage_bytes 7\n")) {
+			t.Errorf("expfmt rejects %q", text)
+		}
+	}
+	originals := [][]byte{readFile(t, resourceFile), largeResponse(resourcePath, 5, 2)}
+	r := rand.New(rand.NewPCG(3, 4))
 	const rounds = 200
 	compared := 0
 	for i := range rounds {
@@ -233,7 +277,7 @@ func mutateLine(r *rand.Rand, line string) string {
 
 func FuzzText(f *testing.F) {
 	f.Add(readFile(f, resourceFile))
-	f.Add(largeText(2, 2))
+	f.Add(largeResponse(resourcePath, 2, 2))
 	for _, text := range []string{
 		"", "\n", "{", "}", "# HELP", "a", "a{", `a{b`, `a{b="`, `a{b="\`, "\xff\n", "node_cpu_usage_seconds_total",
 		"resource_scrape_error 1\n", "container_cpu_usage_seconds_total 1\n", "node_cpu_usage_seconds_total 1 2 3\n",
@@ -253,7 +297,7 @@ func FuzzText(f *testing.F) {
 }
 
 func BenchmarkText(b *testing.B) {
-	benchmark(b, largeText(30, 2), textDecoder(0), "expfmt", func(text []byte) error {
+	benchmark(b, largeResponse(resourcePath, 30, 2), textDecoder(0), "expfmt", func(text []byte) error {
 		parser := expfmt.NewTextParser(model.LegacyValidation)
 		_, err := parser.TextToMetricFamilies(bytes.NewReader(text))
 		return err
