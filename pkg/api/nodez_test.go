@@ -13,8 +13,6 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
-	"github.com/kube-vitals/kube-vitals/pkg/view"
-	"github.com/kube-vitals/kube-vitals/pkg/view/viewtest"
 )
 
 // TestNodezCountsWhatIsListed checks that the page of nodes counts the pods that LIST and GET serve,
@@ -72,17 +70,14 @@ func TestNodezCountsWhatIsListed(t *testing.T) {
 			s.Put(node, &usage.Scrape{At: received, Date: at, Containers: containers})
 		}
 	}
-	config := Config{
-		View:  &view.View{Pods: viewtest.Index(pods...), Nodes: inventory.New(), Store: s},
-		Clock: usage.NewClock(now), Now: func() time.Time { return now },
-	}
+	config := configOf(pods, nil, s)
 	page := nodez.Config{
 		Source: &healthtest.Source{List: []health.Node{{Name: "set-back"}, {Name: "steady"}}}, MaxSampleAge: time.Minute,
 		View: config.View, Clock: config.Clock, Now: config.Now,
 	}
 
 	h := serve(t, config)
-	const path = "/apis/metrics.k8s.io/v1/namespaces/team/pods"
+	const path = v1Path + "/namespaces/team/pods"
 	listed := get[list](t, h, path, http.StatusOK).names()
 	for name, want := range isServed {
 		code := do(h, http.MethodGet, path+"/"+name, jsonType).Code
