@@ -10,7 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kube-vitals/kube-vitals/pkg/health"
+	"github.com/kube-vitals/kube-vitals/pkg/health/healthtest"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 	"github.com/kube-vitals/kube-vitals/pkg/view/viewtest"
@@ -18,6 +21,7 @@ import (
 
 // TestBlocks lists several blocks of objects, of which some are not served, from a real Store and
 // Index. Each list, whole and in pages of several sizes, must have what a GET returns of each object.
+// The page of nodes must count the same pods.
 func TestBlocks(t *testing.T) {
 	const batch = store.LookupBatch
 	const nodeCount, podCount = 3*batch + 5, 8*batch + 7
@@ -34,8 +38,8 @@ func TestBlocks(t *testing.T) {
 	for i := range podCount {
 		o := object(fmt.Sprint("team-", i%3), fmt.Sprintf("web-%03d", i), fmt.Sprint("app=", i%2))
 		o.Node = fmt.Sprint("node-", i%nodeCount)
-		node, since := i%nodeCount, usage.At(now).Add(-time.Minute)
-		switch random.IntN(8) {
+		node, container, since := i%nodeCount, "main", usage.At(now).Add(-time.Minute)
+		switch random.IntN(10) {
 		case 0: // no metrics
 			node = -1
 		case 1: // reported by another node only
@@ -46,17 +50,19 @@ func TestBlocks(t *testing.T) {
 			since = usage.At(now)
 		case 4:
 			o.Phase = inventory.PodPending
+		case 5: // only an init container has metrics
+			container = "setup"
 		}
 		podList = append(podList, running(o, "main", since))
 		if node >= 0 {
 			scrapes[node].Containers = append(scrapes[node].Containers, usage.ContainerSample{
-				Namespace: []byte(o.Namespace), Pod: []byte(o.Name), Name: []byte("main"), Sample: usage.Sample{Memory: uint64(i)},
+				Namespace: []byte(o.Namespace), Pod: []byte(o.Name), Name: []byte(container),
 			})
 		}
 	}
 	for i := range scrapes {
 		nodeList = append(nodeList, object("", fmt.Sprint("node-", i), fmt.Sprint("app=", i%2)))
-		if i%5 == 0 && i%2 == 0 { // expired, or never scraped
+		if i%10 == 0 { // never scraped
 			continue
 		}
 		for _, ago := range []time.Duration{20 * time.Second, 5 * time.Second} {
@@ -79,8 +85,11 @@ func TestBlocks(t *testing.T) {
 			if o.Namespace != "" {
 				path = v1Path + "/namespaces/" + o.Namespace + "/pods/" + o.Name
 			}
+			if !matches(o) {
+				continue
+			}
 			w := do(h, http.MethodGet, path, jsonType)
-			if w.Code != http.StatusOK || !matches(o) {
+			if w.Code != http.StatusOK {
 				continue
 			}
 			var item map[string]any
@@ -125,6 +134,26 @@ func TestBlocks(t *testing.T) {
 				t.Errorf("%s %s, limit %d: got %d items, want %d as in GETs",
 					test.path, test.selector, limit, len(got), len(test.want))
 			}
+		}
+	}
+
+	var known []health.Node
+	for _, o := range viewtest.Objects(nodes) {
+		known = append(known, health.Node{Name: o.Name})
+	}
+	page := nodez.Config{
+		Source: &healthtest.Source{List: known}, MaxSampleAge: time.Minute,
+		View: config.View, Clock: config.Clock, Now: config.Now,
+	}
+	report, served := page.Report(), len(want(pods, all))
+	if report.Totals.PodsWithMetrics != served || report.Totals.Containers != served {
+		t.Errorf("the page counts %d pods with %d containers, LIST has %d pods of one container",
+			report.Totals.PodsWithMetrics, report.Totals.Containers, served)
+	}
+	for _, n := range report.Nodes {
+		onNode := want(pods, func(o *inventory.Object) bool { return o.Node == n.Name })
+		if n.Pods != len(onNode) {
+			t.Errorf("node %s: the page counts %d pods, LIST has %d", n.Name, n.Pods, len(onNode))
 		}
 	}
 }
