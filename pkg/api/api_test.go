@@ -53,7 +53,12 @@ func (c *cluster) config() Config {
 	for name, pods := range reported {
 		viewtest.Put(s, name, nil, pods...)
 	}
-	v := &view.View{Pods: viewtest.Index(c.pods...), Nodes: viewtest.Index(c.nodes...), Store: s}
+	return configOf(c.pods, c.nodes, s)
+}
+
+// configOf returns a Config that serves these objects with the usage in a store.
+func configOf(pods, nodes []*inventory.Object, s *store.Store) Config {
+	v := &view.View{Pods: viewtest.Index(pods...), Nodes: viewtest.Index(nodes...), Store: s}
 	return Config{View: v, Now: func() time.Time { return now }, Clock: usage.NewClock(now)}
 }
 
@@ -161,10 +166,14 @@ func serveWithin(t testing.TB, c Config, memory ResponseMemory) http.Handler {
 }
 
 const (
+	v1Path      = "/apis/metrics.k8s.io/v1"
+	v1beta1Path = "/apis/metrics.k8s.io/v1beta1"
+
 	jsonType     = "application/json"
 	yamlType     = "application/yaml"
 	protobufType = "application/vnd.kubernetes.protobuf"
 	tableType    = "application/json;as=Table;g=meta.k8s.io;v=v1"
+	metadataType = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 )
 
 func do(h http.Handler, method, path, accept string) *httptest.ResponseRecorder {

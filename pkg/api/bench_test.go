@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"runtime"
-	"strconv"
 	"testing"
 	"time"
 
@@ -17,102 +16,52 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
-	"github.com/kube-vitals/kube-vitals/pkg/view"
 	"github.com/kube-vitals/kube-vitals/pkg/view/viewtest"
 )
 
-// largeCluster returns 1000 nodes with 30 pods of two containers each, in 50 namespaces of 600
-// pods. Of these, 400 belong to one application.
-func largeCluster() Config {
-	const nodes, pods, namespaces = 1000, 30_000, 50
-	var podList, nodeList []any
-	names, reported := make([]string, nodes), make([][]*usage.Pod, nodes)
-	created := metav1.NewTime(now.Add(-time.Hour))
-	for i := range nodes {
-		name := fmt.Sprintf("node-%04d", i)
-		nodeList = append(nodeList, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-			Name: name, CreationTimestamp: created,
-			Labels: map[string]string{"zone": fmt.Sprint(i % 3), "kubernetes.io/hostname": name},
-		}})
-		names[i] = name
-	}
-	for i := range pods {
-		namespace, name := fmt.Sprintf("team-%02d", i%namespaces), fmt.Sprintf("app-7d4b9c6f5d-%05d", i)
-		app := "large"
+// benchCluster returns pods of two containers each in 50 namespaces. Two thirds of the pods of a
+// namespace belong to one application. Pods lie in memory in another order than they are listed in, as in
+// a cluster in which pods come and go.
+func benchCluster(b *testing.B, pods, nodes int) Config {
+	const namespaces = 50
+	random, started := rand.New(rand.NewPCG(1, 2)), at.Add(-time.Hour)
+	objects, reported := make([]*inventory.Object, pods), make([][]*usage.Pod, nodes)
+	nodeName := func(i int) string { return fmt.Sprintf("node-%04d", i) }
+	for k, i := range random.Perm(pods) {
+		app, node := "large", random.IntN(nodes)
 		if i/namespaces%3 == 0 {
 			app = fmt.Sprintf("small-%d", i/namespaces%20)
 		}
-		podList = append(podList, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: namespace, Name: name, CreationTimestamp: created,
-				Labels: map[string]string{"app": app, "pod-template-hash": "7d4b9c6f5d", "team": namespace},
-			},
-			Spec:   corev1.PodSpec{NodeName: names[i%nodes]},
-			Status: corev1.PodStatus{Phase: corev1.PodRunning},
-		})
 		p := pod(
 			usage.Container{Name: "main", Amount: amount(uint64(i)*10_007, uint64(i)<<12)},
 			usage.Container{Name: "proxy", Amount: amount(uint64(i)*1_009, uint64(i)<<12+4096)})
-		p.Namespace, p.Name = namespace, name
-		reported[i%nodes] = append(reported[i%nodes], p)
-	}
-	s := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 100})
-	for i, name := range names {
-		viewtest.Put(s, name, &usage.Node{Amount: amount(uint64(i)*1_000_003, uint64(i)<<20), AsOf: at}, reported[i]...)
-	}
-	v := &view.View{Pods: viewtest.Index(podList...), Nodes: viewtest.Index(nodeList...), Store: s}
-	return Config{View: v, Now: func() time.Time { return now }, Clock: usage.NewClock(now)}
-}
-
-// hugeCluster returns 150,000 pods of two containers each, on 5000 nodes, in a real Store and Index. The
-// pods of a node are in many namespaces. Pods lie in memory in another order than they are listed in, as
-// in a cluster in which pods come and go.
-func hugeCluster(b *testing.B) Config {
-	const pods, nodes, apps = 150_000, 5000, 5000
-	random, started := rand.New(rand.NewPCG(1, 2)), usage.At(now).Add(-time.Hour)
-	objects, scrapes := make([]any, pods), make([]usage.Scrape, nodes)
-	for k, i := range random.Perm(pods) {
-		app := fmt.Sprintf("application-%d", i%apps)
+		p.Namespace, p.Name = fmt.Sprintf("team-%02d", i%namespaces), fmt.Sprintf("app-7d4b9c6f5d-%05d", i)
 		o, err := inventory.NewObject(&corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: fmt.Sprintf("team-%03d", i%100), Name: fmt.Sprintf("%s-7d4b9c6f5d-%05d", app, i),
-				Labels: map[string]string{"app.kubernetes.io/name": app, "pod-template-hash": "7d4b9c6f5d", "team": "shop"},
+				Namespace: p.Namespace, Name: p.Name,
+				Labels: map[string]string{"app": app, "pod-template-hash": "7d4b9c6f5d", "team": p.Namespace},
 			},
-			Spec:   corev1.PodSpec{NodeName: fmt.Sprintf("node-%04d.example.com", random.IntN(nodes))},
+			Spec:   corev1.PodSpec{NodeName: nodeName(node)},
 			Status: corev1.PodStatus{Phase: corev1.PodRunning},
 		})
 		if err != nil {
 			b.Fatal(err)
 		}
-		node, err := strconv.Atoi(o.Node[len("node-"):len("node-0000")])
-		if err != nil {
-			b.Fatal(err)
-		}
-		for _, name := range []string{"main", "proxy"} {
-			o = running(o, name, started)
-			scrapes[node].Containers = append(scrapes[node].Containers, usage.ContainerSample{
-				Namespace: []byte(o.Namespace), Pod: []byte(o.Name), Name: []byte(name),
-			})
-		}
-		objects[k] = o
+		objects[k] = running(running(o, "main", started), "proxy", started)
+		reported[node] = append(reported[node], p)
 	}
 	s := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 10_000})
-	for round := range 3 {
-		for _, n := range random.Perm(nodes) {
-			sc := &scrapes[n]
-			sc.At = usage.At(now).Add(time.Duration(round-3)*15*time.Second + time.Duration(n)*time.Millisecond)
-			for i := range sc.Containers {
-				sc.Containers[i].Sample = usage.Sample{
-					At: sc.At, StartedAt: started, CPUSeconds: float64(round) * random.Float64(),
-					Memory: random.Uint64N(1<<18) << 12, Has: usage.HasCPU | usage.HasMemory,
-				}
-			}
-			s.Put(fmt.Sprintf("node-%04d.example.com", n), sc)
-		}
+	nodeObjects := make([]*inventory.Object, nodes)
+	for _, i := range random.Perm(nodes) {
+		name := nodeName(i)
+		nodeObjects[i] = object("", name, fmt.Sprint("zone=", i%3), "kubernetes.io/hostname="+name)
+		viewtest.Put(s, name, &usage.Node{Amount: amount(uint64(i)*1_000_003, uint64(i)<<20), AsOf: at}, reported[i]...)
 	}
-	v := &view.View{Pods: viewtest.Index(objects...), Nodes: inventory.New(), Store: s}
-	return Config{View: v, Now: func() time.Time { return now }, Clock: usage.NewClock(now)}
+	return configOf(objects, nodeObjects, s)
 }
+
+// largeCluster returns 1000 nodes with 30,000 pods.
+func largeCluster(b *testing.B) Config { return benchCluster(b, 30_000, 1000) }
 
 // discardWriter is a http.ResponseWriter that keeps nothing of the body but its size.
 type discardWriter struct {
@@ -128,7 +77,7 @@ func (d *discardWriter) Write(p []byte) (int, error) { d.bytes += int64(len(p));
 // BenchmarkAllPods measures lists of all pods of 5000 nodes: only the lookups, and requests without the
 // network, TLS, authentication and authorization.
 func BenchmarkAllPods(b *testing.B) {
-	c := hugeCluster(b)
+	c := benchCluster(b, 150_000, 5000)
 	h := serve(b, c)
 	runtime.GC()
 	b.Run("lookups", func(b *testing.B) {
@@ -142,11 +91,8 @@ func BenchmarkAllPods(b *testing.B) {
 			}
 		})
 	})
-	for _, test := range []struct{ name, accept string }{{"json", jsonType}, {"protobuf", protobufType}} {
-		b.Run(test.name, func(b *testing.B) {
-			measure(b, func() { send(b, h, "/pods", test.accept, "") })
-		})
-	}
+	b.Run("json", func(b *testing.B) { measure(b, func() { send(b, h, "/pods", jsonType, "") }) })
+	b.Run("protobuf", func(b *testing.B) { measure(b, func() { send(b, h, "/pods", protobufType, "") }) })
 }
 
 // measure runs f and reports its CPU time.
@@ -161,7 +107,7 @@ func measure(b *testing.B, f func()) {
 
 // send sends a request and discards the response.
 func send(b *testing.B, h http.Handler, path, accept, acceptEncoding string) {
-	r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, "/apis/metrics.k8s.io/v1beta1"+path, nil)
+	r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, v1beta1Path+path, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -177,7 +123,7 @@ func send(b *testing.B, h http.Handler, path, accept, acceptEncoding string) {
 
 // BenchmarkRequest measures requests without the network, TLS, authentication and authorization.
 func BenchmarkRequest(b *testing.B) {
-	h := serve(b, largeCluster())
+	h := serve(b, largeCluster(b))
 	for _, test := range []struct{ name, path, accept, compressed string }{
 		{"pods/json", "/pods", jsonType, ""},
 		{"pods/protobuf", "/pods", protobufType, ""},

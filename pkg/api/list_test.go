@@ -34,7 +34,7 @@ func (l list) names() []string {
 
 func TestList(t *testing.T) {
 	h := serve(t, newConfig())
-	empty := do(h, http.MethodGet, "/apis/metrics.k8s.io/v1/namespaces/none/pods", jsonType).Body.String()
+	empty := do(h, http.MethodGet, v1Path+"/namespaces/none/pods", jsonType).Body.String()
 	if !strings.Contains(empty, `"items":[]`) {
 		t.Errorf("got %s, want empty items: clients cannot read null", empty)
 	}
@@ -58,6 +58,8 @@ func TestList(t *testing.T) {
 		{"/namespaces/apps/pods?fieldSelector=metadata.name%3Dweb-1", []string{"apps/web-1"}},
 		{"/namespaces/apps/pods?fieldSelector=metadata.name%3Dno-metrics", nil},
 		{"/namespaces/apps/pods?fieldSelector=metadata.name%3Dweb-1&labelSelector=app%3Dother", nil},
+		// A page begins after the last object of the previous one, even if that has been deleted.
+		{"/pods?continue=" + position{"apps", "web-11"}.token(), []string{"apps/web-2", "data/db", "data/web-1"}},
 		{"/nodes", []string{"node-a", "node-b"}},
 		{"/nodes?labelSelector=zone%3Db", []string{"node-b"}},
 		{"/nodes?fieldSelector=metadata.name%3Dnode-a", []string{"node-a"}},
@@ -71,15 +73,6 @@ func TestList(t *testing.T) {
 				t.Errorf("%s: got %+v, want no continue token", test.path, got.Metadata)
 			}
 		}
-	}
-}
-
-func TestUnsupportedFieldSelector(t *testing.T) {
-	got := get[struct{ Reason, Message string }](t, serve(t, newConfig()),
-		"/apis/metrics.k8s.io/v1/pods?fieldSelector=spec.nodeName%3Dnode-a", http.StatusBadRequest)
-	if got.Reason != "BadRequest" || !strings.Contains(got.Message, "metadata.name") ||
-		!strings.Contains(got.Message, "metadata.namespace") {
-		t.Errorf("got %+v, want the supported fields", got)
 	}
 }
 
@@ -98,7 +91,7 @@ func TestPages(t *testing.T) {
 	} {
 		token := ""
 		for i, want := range test.pages {
-			got := get[list](t, h, "/apis/metrics.k8s.io/v1"+test.path+"&continue="+token, http.StatusOK)
+			got := get[list](t, h, v1Path+test.path+"&continue="+token, http.StatusOK)
 			if !slices.Equal(got.names(), want) {
 				t.Errorf("%s, page %d: got %q, want %q", test.path, i, got.names(), want)
 			}
@@ -114,27 +107,18 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestPageAfterDeletedObject checks that a page begins after the last object of the previous one,
-// even if that has been deleted.
-func TestPageAfterDeletedObject(t *testing.T) {
-	path := "/apis/metrics.k8s.io/v1/pods?continue=" + position{"apps", "web-11"}.token()
-	got := get[list](t, serve(t, newConfig()), path, http.StatusOK)
-	if want := []string{"apps/web-2", "data/db", "data/web-1"}; !slices.Equal(got.names(), want) {
-		t.Errorf("got %q, want %q", got.names(), want)
-	}
-}
-
-func TestInvalidContinue(t *testing.T) {
+func TestBadRequests(t *testing.T) {
 	h := serve(t, newConfig())
-	for _, path := range []string{
-		"/pods?continue=%21",
-		"/pods?continue=YWJj", // "abc"
-		"/pods?continue=YS8",  // "a/"
-		"/namespaces/apps/pods?continue=" + position{"data", "db"}.token(),
+	for path, want := range map[string]string{
+		"/pods?fieldSelector=spec.nodeName%3Dnode-a": `only "metadata.name", "metadata.namespace"`,
+		"/pods?continue=%21":                         "the continue token is not valid",
+		"/pods?continue=YWJj":                        "the continue token is not valid", // "abc"
+		"/pods?continue=YS8":                         "the continue token is not valid", // "a/"
+		"/namespaces/apps/pods?continue=" + position{"data", "db"}.token(): "the continue token is not valid",
 	} {
-		got := get[struct{ Reason string }](t, h, "/apis/metrics.k8s.io/v1"+path, http.StatusBadRequest)
-		if got.Reason != "BadRequest" {
-			t.Errorf("%s: got %+v, want BadRequest", path, got)
+		got := get[struct{ Reason, Message string }](t, h, v1Path+path, http.StatusBadRequest)
+		if got.Reason != "BadRequest" || !strings.Contains(got.Message, want) {
+			t.Errorf("%s: got %+v, want %q", path, got, want)
 		}
 	}
 }
@@ -151,7 +135,7 @@ func TestOnlyRunningPodsAreServed(t *testing.T) {
 		c.podUsage["phases/"+name] = c.podUsage["apps/web-1"]
 	}
 	h := serve(t, c.config())
-	const path = "/apis/metrics.k8s.io/v1/namespaces/phases/pods"
+	const path = v1Path + "/namespaces/phases/pods"
 	page := get[list](t, h, path+"?limit=1", http.StatusOK)
 	if got := page.names(); !slices.Equal(got, []string{"phases/running"}) || page.Metadata.Continue != "" {
 		t.Errorf("got page %+v, want the only running pod", page)
@@ -190,20 +174,18 @@ func TestSelectorSizeIsLimited(t *testing.T) {
 		{"fieldSelector", many("metadata.name!=n%d", ",", maxSelectorSize), 0},
 		{"fieldSelector", many("metadata.name!=n%d", ",", maxSelectorSize+1), maxSelectorSize + 1},
 	} {
-		for _, resource := range []string{"pods", "nodes", "namespaces/apps/pods"} {
-			path := "/apis/metrics.k8s.io/v1/" + resource + "?" + url.Values{test.parameter: {test.selector}}.Encode()
-			name := resource + " " + test.selector[:20]
-			if test.size == 0 {
-				if w := do(h, http.MethodGet, path, jsonType); w.Code != http.StatusOK {
-					t.Errorf("%s: got %d: %s", name, w.Code, w.Body)
-				}
-				continue
+		path := v1Path + "/pods?" + url.Values{test.parameter: {test.selector}}.Encode()
+		name := test.selector[:20]
+		if test.size == 0 {
+			if w := do(h, http.MethodGet, path, jsonType); w.Code != http.StatusOK {
+				t.Errorf("%s: got %d: %s", name, w.Code, w.Body)
 			}
-			got := get[struct{ Reason, Message string }](t, h, path, http.StatusBadRequest)
-			if got.Reason != "BadRequest" || !strings.Contains(got.Message, fmt.Sprint(test.size)) ||
-				!strings.Contains(got.Message, fmt.Sprint(maxSelectorSize)) {
-				t.Errorf("%s: got %+v, want size %d and maximum %d", name, got, test.size, maxSelectorSize)
-			}
+			continue
+		}
+		got := get[struct{ Reason, Message string }](t, h, path, http.StatusBadRequest)
+		if got.Reason != "BadRequest" || !strings.Contains(got.Message, fmt.Sprint(test.size)) ||
+			!strings.Contains(got.Message, fmt.Sprint(maxSelectorSize)) {
+			t.Errorf("%s: got %+v, want size %d and maximum %d", name, got, test.size, maxSelectorSize)
 		}
 	}
 }

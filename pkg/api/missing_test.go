@@ -35,6 +35,8 @@ func (e *fakeExplainer) Summarize(missing []*inventory.Object, _ time.Time) stri
 
 // fakeAuthorizer allows everything to the user admin, and records the requests.
 type fakeAuthorizer struct {
+	authorizer.Authorizer
+
 	mu       sync.Mutex
 	requests []string
 	err      error
@@ -52,23 +54,18 @@ func (a *fakeAuthorizer) Authorize(_ context.Context, r authorizer.Attributes) (
 	return authorizer.DecisionNoOpinion, "", a.err
 }
 
-func (a *fakeAuthorizer) ConditionsAwareAuthorize(
-	ctx context.Context, r authorizer.Attributes,
-) authorizer.ConditionsAwareDecision {
-	return authorizer.ConditionsAwareDecisionFromParts(a.Authorize(ctx, r))
-}
-
-func (*fakeAuthorizer) EvaluateConditions(
-	context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData,
-) (authorizer.Decision, string, error) {
-	return authorizer.DecisionDeny, "", authorizer.ErrorConditionEvaluationNotSupported
-}
-
 // explained is a server with an explainer, and its requests come from a user.
 type explained struct {
 	http.Handler
 	explainer  *fakeExplainer
 	authorizer *fakeAuthorizer
+}
+
+// calls returns what the explainer and the authorizer were called for since the last time.
+func (e *explained) calls() (explained, requests []string) {
+	explained, requests = e.explainer.calls, e.authorizer.requests
+	e.explainer.calls, e.authorizer.requests = nil, nil
+	return explained, requests
 }
 
 func serveExplained(t *testing.T, name string, change ...func(*Config)) explained {
@@ -89,20 +86,19 @@ func serveExplained(t *testing.T, name string, change ...func(*Config)) explaine
 }
 
 func TestExplainedNotFound(t *testing.T) {
-	accepts := []string{
-		jsonType, tableType, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
-		"application/json;as=Table;g=meta.k8s.io;v=v1beta1",
-	}
+	e := serveExplained(t, "admin")
 	for _, test := range []struct{ path, name, kind, access string }{
-		{"namespaces/apps/pods/none", "none", "podmetrics", `admin get /v1/pods in "apps"`},
-		{"namespaces/apps/pods/no-metrics", "no-metrics", "podmetrics", `admin get /v1/pods in "apps"`},
-		{"nodes/none", "none", "nodemetrics", `admin get /v1/nodes in ""`},
-		{"nodes/node-no-metrics", "node-no-metrics", "nodemetrics", `admin get /v1/nodes in ""`},
+		{"/namespaces/apps/pods/none", "none", "podmetrics", `admin get /v1/pods in "apps"`},
+		{"/namespaces/apps/pods/no-metrics", "no-metrics", "podmetrics", `admin get /v1/pods in "apps"`},
+		{"/nodes/none", "none", "nodemetrics", `admin get /v1/nodes in ""`},
+		{"/nodes/node-no-metrics", "node-no-metrics", "nodemetrics", `admin get /v1/nodes in ""`},
 	} {
-		for _, version := range versions {
-			for _, accept := range accepts {
-				e := serveExplained(t, "admin")
-				got := getAs[metav1.Status](t, e, "/apis/metrics.k8s.io/"+version+"/"+test.path, accept, http.StatusNotFound)
+		for _, accept := range []string{
+			jsonType, tableType, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+			"application/json;as=Table;g=meta.k8s.io;v=v1beta1",
+		} {
+			for _, prefix := range []string{v1Path, v1beta1Path} {
+				got := getAs[metav1.Status](t, e, prefix+test.path, accept, http.StatusNotFound)
 				text := "it waits for " + test.name
 				want := fmt.Sprintf("%s.metrics.k8s.io %q not found: %s; see %s",
 					test.kind, test.name, text, reason.PodPending.URL())
@@ -111,8 +107,8 @@ func TestExplainedNotFound(t *testing.T) {
 					got.Details.Kind != test.kind || !slices.Equal(got.Details.Causes, []metav1.StatusCause{cause}) {
 					t.Errorf("%s as %s: got %+v, want message %s and cause %+v", test.path, accept, got, want, cause)
 				}
-				if !slices.Equal(e.authorizer.requests, []string{test.access}) {
-					t.Errorf("%s: got access requests %q, want %q", test.path, e.authorizer.requests, test.access)
+				if _, requests := e.calls(); !slices.Equal(requests, []string{test.access}) {
+					t.Errorf("%s: got access requests %q, want %q", test.path, requests, test.access)
 				}
 			}
 		}
@@ -136,31 +132,26 @@ func TestNotFoundIsNotExplained(t *testing.T) {
 		{"no authorizer", "admin", func(c *Config) { c.Authorizer = nil }, 0},
 		{"no explainer", "admin", func(c *Config) { c.ExplainPods, c.ExplainNodes = nil, nil }, 0},
 	} {
+		e := serveExplained(t, test.user, test.change)
+		const pods, nodes = "podmetrics.metrics.k8s.io", "nodemetrics.metrics.k8s.io"
+		const noMetrics = `is running in namespace "apps", but there are no current metrics of it from its node's kubelet`
 		for path, want := range map[string]string{
-			"namespaces/apps/pods/none": `podmetrics.metrics.k8s.io "none" not found: ` +
-				`pod "none" is not running in namespace "apps"`,
-			"namespaces/apps/pods/no-metrics": `podmetrics.metrics.k8s.io "no-metrics" not found: ` +
-				`pod "no-metrics" is running in ` +
-				`namespace "apps", but there are no current metrics of it from its node's kubelet`,
-			"namespaces/none/pods/web-1": `podmetrics.metrics.k8s.io "web-1" not found: ` +
-				`pod "web-1" is not running in namespace "none"`,
-			"namespaces/apps/pods/predecessor": `podmetrics.metrics.k8s.io "predecessor" not found: ` +
-				`pod "predecessor" is running in ` +
-				`namespace "apps", but there are no current metrics of it from its node's kubelet`,
-			"nodes/none": `nodemetrics.metrics.k8s.io "none" not found: ` +
-				`node "none" does not exist or is not selected for scraping`,
-			"nodes/node-no-metrics": `nodemetrics.metrics.k8s.io "node-no-metrics" not found: ` +
-				`there are no current metrics from the ` +
-				`kubelet of node "node-no-metrics"`,
+			"/namespaces/apps/pods/none":        pods + ` "none" not found: pod "none" is not running in namespace "apps"`,
+			"/namespaces/none/pods/web-1":       pods + ` "web-1" not found: pod "web-1" is not running in namespace "none"`,
+			"/namespaces/apps/pods/no-metrics":  pods + ` "no-metrics" not found: pod "no-metrics" ` + noMetrics,
+			"/namespaces/apps/pods/predecessor": pods + ` "predecessor" not found: pod "predecessor" ` + noMetrics,
+			"/nodes/none":                       nodes + ` "none" not found: node "none" does not exist or is not selected for scraping`,
+			"/nodes/node-no-metrics": nodes + ` "node-no-metrics" not found: ` +
+				`there are no current metrics from the kubelet of node "node-no-metrics"`,
 		} {
-			e := serveExplained(t, test.user, test.change)
-			got := get[metav1.Status](t, e, "/apis/metrics.k8s.io/v1/"+path, http.StatusNotFound)
+			got := get[metav1.Status](t, e, v1Path+path, http.StatusNotFound)
+			explained, requests := e.calls()
 			if got.Kind != "Status" || got.Status != metav1.StatusFailure || got.Reason != metav1.StatusReasonNotFound ||
-				got.Message != want || len(got.Details.Causes) > 0 || len(e.explainer.calls) > 0 {
-				t.Errorf("%s, %s: got %+v after %q, want message %s", test.name, path, got, e.explainer.calls, want)
+				got.Message != want || len(got.Details.Causes) > 0 || len(explained) > 0 {
+				t.Errorf("%s, %s: got %+v after %q, want message %s", test.name, path, got, explained, want)
 			}
-			if len(e.authorizer.requests) != test.requests {
-				t.Errorf("%s, %s: got access requests %q, want %d", test.name, path, e.authorizer.requests, test.requests)
+			if len(requests) != test.requests {
+				t.Errorf("%s, %s: got access requests %q, want %d", test.name, path, requests, test.requests)
 			}
 		}
 	}
@@ -177,7 +168,7 @@ func TestNotFoundInEngine(t *testing.T) {
 		"nodes/node-no-metrics": `there are no current metrics of node "node-no-metrics" ` +
 			`in the engine that kube-vitals reads`,
 	} {
-		got := get[metav1.Status](t, h, "/apis/metrics.k8s.io/v1/"+path, http.StatusNotFound)
+		got := get[metav1.Status](t, h, v1Path+"/"+path, http.StatusNotFound)
 		if !strings.HasSuffix(got.Message, "not found: "+want) {
 			t.Errorf("%s: got %s, want %s", path, got.Message, want)
 		}
@@ -186,28 +177,28 @@ func TestNotFoundInEngine(t *testing.T) {
 
 // TestHitsAreNotExplained checks that a hit costs no access request.
 func TestHitsAreNotExplained(t *testing.T) {
+	e := serveExplained(t, "admin")
 	for path, accept := range map[string]string{
 		"/namespaces/apps/pods/web-1": jsonType,
 		"/nodes/node-a":               tableType,
 		"/namespaces/data/pods":       jsonType,
 		"/namespaces/none/pods":       tableType,
 	} {
-		e := serveExplained(t, "admin")
-		w := do(e, http.MethodGet, "/apis/metrics.k8s.io/v1"+path, accept)
-		calls := append(e.explainer.calls, e.authorizer.requests...)
-		if w.Code != http.StatusOK || len(calls) > 0 || w.Header()["Warning"] != nil {
-			t.Errorf("%s: got %d after %q, warning %q", path, w.Code, calls, w.Header()["Warning"])
+		w := do(e, http.MethodGet, v1Path+path, accept)
+		explained, requests := e.calls()
+		if w.Code != http.StatusOK || len(explained)+len(requests) > 0 || w.Header()["Warning"] != nil {
+			t.Errorf("%s: got %d after %q and %q, warning %q", path, w.Code, explained, requests, w.Header()["Warning"])
 		}
 	}
 }
 
 func TestWarnings(t *testing.T) {
 	const apps = `2 of 5 pods have no metrics: 2 that wait`
+	e := serveExplained(t, "admin")
 	for _, test := range []struct{ path, want string }{
 		{"/namespaces/apps/pods", apps},
 		{"/pods", `2 of 7 pods have no metrics: 2 that wait`},
 		{"/pods?limit=1", `2 of 7 pods have no metrics: 2 that wait`},
-		{"/namespaces/apps/pods?limit=500", apps},
 		{"/namespaces/apps/pods?limit=3&continue=" + position{"apps", "idle"}.token(), ""}, // the first page has warned
 		{"/namespaces/apps/pods?labelSelector=tier", ""},
 		{"/namespaces/apps/pods?labelSelector=!tier", `2 of 2 pods have no metrics: 2 that wait`},
@@ -219,13 +210,12 @@ func TestWarnings(t *testing.T) {
 		if test.want != "" {
 			want = []string{fmt.Sprintf(`299 - "%s"`, test.want)}
 		}
-		e := serveExplained(t, "admin")
-		got := do(e, http.MethodGet, "/apis/metrics.k8s.io/v1"+test.path, tableType).Header()["Warning"]
+		got := do(e, http.MethodGet, v1Path+test.path, tableType).Header()["Warning"]
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", test.path, got, want)
 		}
 	}
-	const path = "/apis/metrics.k8s.io/v1beta1/namespaces/apps/pods"
+	const path = v1beta1Path + "/namespaces/apps/pods"
 	for name, test := range map[string]struct {
 		user, accept string
 		off          bool
@@ -234,13 +224,13 @@ func TestWarnings(t *testing.T) {
 		"JSON":              {"admin", jsonType, false, 0},
 		"protobuf":          {"admin", protobufType, false, 0},
 		"YAML":              {"admin", yamlType, false, 0},
-		"metadata":          {"admin", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", false, 0},
+		"metadata":          {"admin", metadataType, false, 0},
 		"off":               {"admin", tableType, true, 1}, // for the column of nodes
 		"without the right": {"tenant", tableType, false, 1},
 	} {
 		e := serveExplained(t, test.user, func(c *Config) { c.Warnings = !test.off })
 		w := do(e, http.MethodGet, path, test.accept)
-		calls, requests := e.explainer.calls, e.authorizer.requests
+		calls, requests := e.calls()
 		if w.Code != http.StatusOK || w.Header()["Warning"] != nil || len(calls) > 0 || len(requests) != test.requests {
 			t.Errorf("%s: got %d, warning %q after %q and %q", name, w.Code, w.Header()["Warning"], calls, requests)
 		}

@@ -68,9 +68,8 @@ node-b 1m 1024Mi 15s 10s`},
 			if got.Kind != "Table" || got.text() != test.want {
 				t.Errorf("%s: got\n%s\nwant\n%s", test.path, got.text(), test.want)
 			}
-			for _, c := range got.ColumnDefinitions {
-				narrow := slices.Contains([]string{"Name", "CPU(cores)", "Memory(bytes)", "Window"}, c.Name)
-				if narrow != (c.Priority == 0) {
+			for i, c := range got.ColumnDefinitions {
+				if narrow := i < 4; narrow != (c.Priority == 0) {
 					t.Errorf("%s: got column %s with priority %d", test.path, c.Name, c.Priority)
 				}
 			}
@@ -81,7 +80,7 @@ node-b 1m 1024Mi 15s 10s`},
 			}
 		}
 	}
-	const nodes, pods = "/apis/metrics.k8s.io/v1beta1/nodes", "/apis/metrics.k8s.io/v1/pods"
+	const nodes, pods = v1beta1Path + "/nodes", v1Path + "/pods"
 	page := getAs[tableResponse](t, h, pods+"?limit=1", tableType, http.StatusOK)
 	if len(page.Rows) != 1 || page.Metadata.Continue == "" {
 		t.Errorf("got page %+v, want one row and a continue token", page)
@@ -119,7 +118,8 @@ node-b 1m 1024Mi 15s 10s`},
 }
 
 // TestTableOfFurtherResources checks that a table has a column for each resource that one of its
-// rows has, sorted by name, with the sum over the containers.
+// rows has, sorted by name, with the sum over the containers, and that responses without such resources
+// are the same to the byte as if there were none elsewhere.
 func TestTableOfFurtherResources(t *testing.T) {
 	c := newConfig()
 	gpu := func(milli uint64) usage.Resource {
@@ -155,16 +155,25 @@ db 2000m 8192Mi 15s 12Mi 10s 8796093022207Mi`,
 node-a 1235m 5120Mi 15s 10s 5120Mi
 node-b 1m 1024Mi 15s 10s <none>`,
 	} {
-		got := getAs[tableResponse](t, h, "/apis/metrics.k8s.io/v1"+path, tableType, http.StatusOK)
+		got := getAs[tableResponse](t, h, v1Path+path, tableType, http.StatusOK)
 		if got.text() != want {
 			t.Errorf("%s: got\n%s\nwant\n%s", path, got.text(), want)
+		}
+	}
+	without := serve(t, newConfig())
+	for _, path := range []string{"/namespaces/apps/pods/idle", "/pods?labelSelector=app%3Didle", "/nodes/node-b"} {
+		for _, accept := range []string{jsonType, yamlType, protobufType, tableType} {
+			got, want := do(h, http.MethodGet, v1Path+path, accept), do(without, http.MethodGet, v1Path+path, accept)
+			if want.Code != http.StatusOK || got.Code != want.Code || got.Body.String() != want.Body.String() {
+				t.Errorf("%s as %s: got %d\n%s\nwant %d\n%s", path, accept, got.Code, got.Body, want.Code, want.Body)
+			}
 		}
 	}
 }
 
 // TestNodeColumn checks that only users who may get the pods learn their nodes from a table.
 func TestNodeColumn(t *testing.T) {
-	const pods, nodes = "/apis/metrics.k8s.io/v1/namespaces/data/pods", "/apis/metrics.k8s.io/v1/nodes"
+	const pods, nodes = v1Path + "/namespaces/data/pods", v1Path + "/nodes"
 	bind := func(c *Config) {
 		bound := newCluster()
 		for _, o := range bound.pods {

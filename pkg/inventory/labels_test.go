@@ -13,7 +13,7 @@ import (
 // TestLabels compares Labels with the library's map.
 func TestLabels(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	for count := range 200 {
+	for count := range 100 {
 		set := map[string]string{}
 		for range count {
 			set[strings.Repeat("k", rng.IntN(4))+fmt.Sprint(rng.IntN(300))] = strings.Repeat("v", rng.IntN(3))

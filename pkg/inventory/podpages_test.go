@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
@@ -24,11 +23,11 @@ import (
 )
 
 // encode encodes an object in protobuf, as the API server does.
-func encode(t testing.TB, object runtime.Object, options protobuf.SerializerOptions) []byte {
+func encode(t testing.TB, object runtime.Object) []byte {
 	t.Helper()
-	var b bytes.Buffer
-	must(t, protobuf.NewSerializerWithOptions(scheme.Scheme, scheme.Scheme, options).Encode(object, &b))
-	return b.Bytes()
+	body, err := runtime.Encode(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), object)
+	must(t, err)
+	return body
 }
 
 func podList(pods ...*corev1.Pod) *corev1.PodList {
@@ -44,29 +43,18 @@ func podList(pods ...*corev1.Pod) *corev1.PodList {
 
 // wholePod is a pod as API servers have it. Field managers take a third of it.
 func wholePod(i int) *corev1.Pod {
-	p := running(fmt.Sprint("namespace-", i%100), fmt.Sprint("pod-", i), "app", fmt.Sprint("app-", i%300), "tier", "web")
-	p.UID = "3c1a3e1c-0000-4000-8000-000000000000"
-	p.Annotations = map[string]string{"checksum/config": strings.Repeat("c", 64)}
-	for range 3 {
-		p.ManagedFields = append(p.ManagedFields, metav1.ManagedFieldsEntry{
-			Manager: "kubelet", FieldsV1: metav1.NewFieldsV1(strings.Repeat("f", 500)),
-		})
-	}
-	for i := range p.Spec.Containers {
-		c := &p.Spec.Containers[i]
-		c.Image = "registry.example/image:v1"
-		c.Resources.Requests = corev1.ResourceList{
-			corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("64Mi"),
-		}
-		for n := range 5 {
-			c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprint("NAME_", n), Value: "value"})
-		}
+	p := storedPod(i, 3, 2, 0, shortLabel)
+	p.ManagedFields = slices.Repeat([]metav1.ManagedFieldsEntry{{
+		Manager: "kubelet", FieldsV1: metav1.NewFieldsV1(strings.Repeat("f", 500)),
+	}}, 3)
+	for c := range p.Spec.Containers {
+		p.Spec.Containers[c].Env = slices.Repeat([]corev1.EnvVar{{Name: "NAME", Value: "value"}}, 5)
 	}
 	return p
 }
 
 func TestOtherResponses(t *testing.T) {
-	whole := encode(t, podList(wholePod(0)), protobuf.SerializerOptions{})
+	whole := encode(t, podList(wholePod(0)))
 	nodes := &corev1.NodeList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
 	for name, test := range map[string]struct {
 		body []byte
@@ -74,7 +62,7 @@ func TestOtherResponses(t *testing.T) {
 	}{
 		"truncated":  {whole[:len(whole)-1], "the response is not a list of pods: unexpected EOF"},
 		"prefix":     {[]byte("k8s\x00"), "the response is not a list of pods: empty body"},
-		"other list": {encode(t, nodes, protobuf.SerializerOptions{}), "but of the kind NodeList in v1"},
+		"other list": {encode(t, nodes), "but of the kind NodeList in v1"},
 		"other JSON": {[]byte(`{"kind":"NodeList","apiVersion":"v1"}`), "but of the kind NodeList in v1"},
 		"HTML":       {[]byte("<html>"), "the response is not a list of pods: "},
 	} {
@@ -121,9 +109,9 @@ func TestLargePages(t *testing.T) {
 		pods, bytes int
 		want        []int // limits of the requests
 	}{
-		{20, 600 << 10, []int{500, 125, 31, 7, 7, 7}},
-		{2, maxPageBytes + 1, []int{500, 125, 31, 7, 1, 1}},
-		{2*podsPerPage + 1, 0, []int{500, 500, 500}},
+		{20, 600 << 10, []int{31, 7, 7, 7}},
+		{2, maxPageBytes + 1, []int{31, 7, 1, 1}},
+		{7, 0, []int{3, 3, 3}},
 	} {
 		pods := test.pods
 		var limits []int
@@ -145,13 +133,13 @@ func TestLargePages(t *testing.T) {
 				page.Continue = strconv.Itoa(next)
 			}
 			w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
-			w.Write(encode(t, page, protobuf.SerializerOptions{}))
+			w.Write(encode(t, page))
 		}))
 		defer api.Close()
 		pages := pagesOf(t, &rest.Config{Host: api.URL})
 		var found []runtime.RawExtension
 		for next := ""; len(found) == 0 || next != ""; {
-			list, err := pages.List(t.Context(), metav1.ListOptions{Limit: podsPerPage, Continue: next})
+			list, err := pages.List(t.Context(), metav1.ListOptions{Limit: int64(test.want[0]), Continue: next})
 			must(t, err)
 			next = list.Continue
 			found = append(found, list.Items...)
@@ -164,8 +152,8 @@ func TestLargePages(t *testing.T) {
 			}
 		}
 		if len(found) != pods || !slices.Equal(limits, test.want) || pages.page != nil {
-			t.Errorf("pods of %d bytes: got %d pods, limits %v, memory %p; want %d, %v, none", test.bytes, len(found), limits,
-				pages.page, pods, test.want)
+			t.Errorf("pods of %d bytes: got %d pods, limits %v, memory %p; want %d, %v, none",
+				test.bytes, len(found), limits, pages.page, pods, test.want)
 		}
 	}
 }
@@ -183,7 +171,7 @@ func BenchmarkPages(b *testing.B) {
 	for i := range podsPerPage {
 		pods = append(pods, wholePod(i))
 	}
-	encoded := encode(b, podList(pods...), protobuf.SerializerOptions{})
+	encoded := encode(b, podList(pods...))
 	b.Run("shared", func(b *testing.B) {
 		b.ReportAllocs()
 		var page podPage

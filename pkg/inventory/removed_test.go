@@ -1,9 +1,11 @@
 package inventory
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,45 +22,54 @@ func withUID(namespace, name string, uid types.UID) *metav1.PartialObjectMetadat
 	return p
 }
 
-func TestRemoved(t *testing.T) {
+// generationsOf maps the UIDs "0" to n-1 to their numbers.
+func generationsOf(n int) map[UID]int {
 	generation := map[UID]int{}
-	for i := range 5 {
+	for i := range n {
 		generation[UIDOf(types.UID(fmt.Sprint(i)))] = i
 	}
+	return generation
+}
+
+func TestRemoved(t *testing.T) {
+	generation := generationsOf(5)
 	var removed []string
 	var x *Index
 	x = NewNotifying(func(old *Object) {
-		removed = append(removed, fmt.Sprintf("%s/%s %d", old.Namespace, old.Name, generation[old.UID]))
+		removed = append(removed, fmt.Sprintf("%s/%s/%d", old.Namespace, old.Name, generation[old.UID]))
 		if x.Get(old.Namespace, old.Name) != old || !slices.Contains(x.List("", labels.Everything()), old) {
 			t.Errorf("%s/%s is not in the Index during removed", old.Namespace, old.Name)
 		}
 	})
+	of := func(object string) any {
+		parts := strings.Split(object, "/")
+		return withUID(parts[0], parts[1], types.UID(parts[2]))
+	}
+	list := func(objects ...string) func() error {
+		var all []any
+		for _, object := range objects {
+			all = append(all, of(object))
+		}
+		return func() error { return x.Replace(all, "1") }
+	}
 	for _, step := range []struct {
 		name string
 		do   func() error
 		want []string
 	}{
-		{"first list", func() error {
-			return x.Replace([]any{
-				withUID("n", "a", "1"), withUID("n", "b", "1"), withUID("n", "c", "1"), withUID("m", "a", "1"),
-			}, "1")
-		}, nil},
-		{"new object", func() error { return x.Add(withUID("n", "d", "1")) }, nil},
-		{"new version", func() error { return x.Update(withUID("n", "a", "1")) }, nil},
-		{"update with another UID", func() error { return x.Update(withUID("n", "a", "2")) }, []string{"n/a 1"}},
-		{"add with another UID", func() error { return x.Add(withUID("n", "a", "3")) }, []string{"n/a 2"}},
-		{"deletion", func() error { return x.Delete(withUID("n", "a", "3")) }, []string{"n/a 3"}},
-		{"second deletion", func() error { return x.Delete(withUID("n", "a", "3")) }, nil},
-		{"new object with the name of a deleted one", func() error { return x.Add(withUID("n", "a", "4")) }, nil},
-		{"tombstone", func() error { return x.Delete(cache.DeletedFinalStateUnknown{Key: "n/d"}) }, []string{"n/d 1"}},
-		{"tombstone of an unknown object", func() error { return x.Delete(cache.DeletedFinalStateUnknown{Key: "n/z"}) }, nil},
-		{"list with absent and replaced objects", func() error {
-			return x.Replace([]any{withUID("n", "a", "4"), withUID("n", "b", "2"), withUID("o", "a", "1")}, "2")
-		}, []string{"m/a 1", "n/b 1", "n/c 1"}},
-		{"list with duplicates", func() error {
-			return x.Replace([]any{withUID("n", "b", "1"), withUID("n", "a", "4"), withUID("n", "b", "2")}, "3")
-		}, []string{"o/a 1"}},
-		{"empty list", func() error { return x.Replace(nil, "4") }, []string{"n/a 4", "n/b 2"}},
+		{"first list", list("n/a/1", "n/b/1", "n/c/1", "m/a/1"), nil},
+		{"new object", func() error { return x.Add(of("n/d/1")) }, nil},
+		{"new version", func() error { return x.Update(of("n/a/1")) }, nil},
+		{"update with another UID", func() error { return x.Update(of("n/a/2")) }, []string{"n/a/1"}},
+		{"add with another UID", func() error { return x.Add(of("n/a/3")) }, []string{"n/a/2"}},
+		{"deletion", func() error { return x.Delete(of("n/a/3")) }, []string{"n/a/3"}},
+		{"second deletion", func() error { return x.Delete(of("n/a/3")) }, nil},
+		{"new object with the name of a deleted one", func() error { return x.Add(of("n/a/4")) }, nil},
+		{"tombstone", func() error { return x.Delete(cache.DeletedFinalStateUnknown{Key: "n/d"}) }, []string{"n/d/1"}},
+		{"unknown tombstone", func() error { return x.Delete(cache.DeletedFinalStateUnknown{Key: "n/z"}) }, nil},
+		{"absent and replaced", list("n/a/4", "n/b/2", "o/a/1"), []string{"m/a/1", "n/b/1", "n/c/1"}},
+		{"duplicates", list("n/b/1", "n/a/4", "n/b/2"), []string{"o/a/1"}},
+		{"empty list", list(), []string{"n/a/4", "n/b/2"}},
 	} {
 		removed = nil
 		if err := step.do(); err != nil {
@@ -74,10 +85,7 @@ func TestRemoved(t *testing.T) {
 // object together with the usage of its predecessor.
 func TestRemovedBeforeReplacementIsVisible(t *testing.T) {
 	const generations = 40
-	generation := map[UID]int{}
-	for i := range generations {
-		generation[UIDOf(types.UID(fmt.Sprint(i)))] = i
-	}
+	generation := generationsOf(generations)
 	const nothing = -1
 	var used atomic.Int64 // generation of the usage of pod n/p
 	used.Store(nothing)
@@ -116,36 +124,28 @@ func TestRemovedBeforeReplacementIsVisible(t *testing.T) {
 			}
 		})
 	}
+	changes := []func(p any) error{
+		x.Add, x.Update,
+		func(p any) error { return x.Replace([]any{p}, "") },
+		func(p any) error { return errors.Join(x.Delete(p), x.Add(p)) },
+	}
 	for i := range generations {
-		p := withUID("n", "p", types.UID(fmt.Sprint(i)))
-		var err error
-		switch i % 4 {
-		case 0:
-			err = x.Add(p)
-		case 1:
-			err = x.Update(p)
-		case 2:
-			err = x.Replace([]any{p}, "")
-		case 3:
-			if err = x.Delete(p); err == nil {
-				err = x.Add(p)
-			}
-		}
-		must(t, err)
+		must(t, changes[i%len(changes)](withUID("n", "p", types.UID(fmt.Sprint(i)))))
 		used.Store(int64(i))
 	}
 	close(done)
 	readers.Wait()
 }
 
-// blocking is a selector whose Matches sends to started, then waits until finish is closed.
+// blocking is a selector whose Matches calls started, then waits until finish is closed.
 type blocking struct {
 	labels.Selector
-	started, finish chan struct{}
+	started func()
+	finish  chan struct{}
 }
 
 func (b blocking) Matches(set labels.Labels) bool {
-	b.started <- struct{}{}
+	b.started()
 	<-b.finish
 	return b.Selector.Matches(set)
 }
@@ -154,31 +154,21 @@ func (b blocking) Matches(set labels.Labels) bool {
 // writer that waited for a reader would also delay all later readers.
 func TestSelectorsRunWithoutLock(t *testing.T) {
 	for s, want := range map[string]string{"a=1,b=1": "n/1", "a!=2": "n/1", "a in (1,3),b": "n/1", "a>0": "n/1 n/2"} {
-		t.Run(s, func(t *testing.T) {
-			x := New()
-			must(t, x.Replace([]any{pod("n", "1", "a", "1", "b", "1"), pod("n", "2", "a", "2")}, "1"))
-			slow := blocking{selector(t, s), make(chan struct{}), make(chan struct{})}
-			found := make(chan string, 1)
-			go func() { found <- names(x.List("", slow)) }()
-			<-slow.started
-			must(t, x.Add(pod("n", "3", "a", "1", "b", "1")))
-			if x.Get("n", "3") == nil || names(x.List("n", selector(t, "b=1"))) != "n/1 n/3" {
-				t.Error("other readers do not see the new pod")
-			}
-			must(t, x.Delete(pod("n", "1")))
-			must(t, x.Replace(nil, "2"))
-			close(slow.finish)
-			for {
-				select {
-				case <-slow.started:
-					continue
-				case got := <-found:
-					if got != want {
-						t.Errorf("got %q, want %q", got, want)
-					}
-					return
-				}
-			}
-		})
+		x := New()
+		must(t, x.Replace([]any{pod("n", "1", "a", "1", "b", "1"), pod("n", "2", "a", "2")}, "1"))
+		started, found := make(chan struct{}), make(chan string)
+		slow := blocking{selector(t, s), sync.OnceFunc(func() { close(started) }), make(chan struct{})}
+		go func() { found <- names(x.List("", slow)) }()
+		<-started
+		must(t, x.Add(pod("n", "3", "a", "1", "b", "1")))
+		if x.Get("n", "3") == nil || names(x.List("n", selector(t, "b=1"))) != "n/1 n/3" {
+			t.Errorf("%s: other readers do not see the new pod", s)
+		}
+		must(t, x.Delete(pod("n", "1")))
+		must(t, x.Replace(nil, "2"))
+		close(slow.finish)
+		if got := <-found; got != want {
+			t.Errorf("%s: got %q, want %q", s, got, want)
+		}
 	}
 }

@@ -27,61 +27,24 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 )
 
-// recorder is a Targets that records its calls.
+// recorder is a Targets that records its calls. Each of them calls onCall.
 type recorder struct {
-	calls []string
-	onSet func()
+	calls  []string
+	onCall func(name string, uid types.UID) // the UID of a deleted node is "old"
 }
 
 func (r *recorder) Set(node *corev1.Node) {
-	r.calls = append(r.calls, "set "+node.Name+" "+node.Status.Addresses[0].Address)
-	if r.onSet != nil {
-		r.onSet()
-	}
+	r.calls = append(r.calls, "set "+node.Name+" "+string(node.UID))
+	r.onCall(node.Name, node.UID)
 }
 
-func (r *recorder) Delete(name string) { r.calls = append(r.calls, "delete "+name) }
-
-func node(name, address string) *corev1.Node {
-	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Address: address}}},
-	}
+func (r *recorder) Delete(name string) {
+	r.calls = append(r.calls, "delete "+name)
+	r.onCall(name, "old")
 }
 
-func TestNodeStore(t *testing.T) {
-	var targets recorder
-	s := newNodeStore(New(), nil)
-	s.targets = &targets
-	for _, step := range []struct {
-		name  string
-		do    func() error
-		calls []string // of Targets
-		index []string // nodes in the Index afterwards
-	}{
-		{"first list", func() error { return s.Replace([]any{node("a", "1"), node("b", "2")}, "1") },
-			[]string{"set a 1", "set b 2"}, []string{"a", "b"}},
-		{"new node", func() error { return s.Add(node("c", "3")) }, []string{"set c 3"}, []string{"a", "b", "c"}},
-		{"new address", func() error { return s.Update(node("a", "4")) }, []string{"set a 4"}, []string{"a", "b", "c"}},
-		{"deletion", func() error { return s.Delete(node("b", "2")) }, []string{"delete b"}, []string{"a", "c"}},
-		{"missed deletion", func() error { return s.Delete(cache.DeletedFinalStateUnknown{Key: "c", Obj: node("c", "3")}) },
-			[]string{"delete c"}, []string{"a"}},
-		{"list after an outage", func() error { return s.Replace([]any{node("d", "5")}, "9") },
-			[]string{"delete a", "set d 5"}, []string{"d"}},
-	} {
-		if err := step.do(); err != nil {
-			t.Fatalf("%s: %v", step.name, err)
-		}
-		if !slices.Equal(targets.calls, step.calls) {
-			t.Errorf("%s: calls %q, want %q", step.name, targets.calls, step.calls)
-		}
-		targets.calls = nil
-		for _, name := range []string{"a", "b", "c", "d"} {
-			if found, want := s.Get("", name) != nil, slices.Contains(step.index, name); found != want {
-				t.Errorf("%s: node %s in the Index: %v, want %v", step.name, name, found, want)
-			}
-		}
-	}
+func node(name string, uid types.UID) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid}}
 }
 
 // twoNodes is a client for two nodes, which never change.
@@ -105,7 +68,7 @@ func TestNodesAreSyncedLast(t *testing.T) {
 	s := newNodeStore(New(), nil)
 	s.targets = &targets
 	w := newWatcher("nodes", twoNodes{}, &corev1.Node{}, s, func(*metav1.ListOptions) {})
-	targets.onSet = func() {
+	targets.onCall = func(string, types.UID) {
 		if w.synced() == nil {
 			t.Error("synced before the targets have all nodes")
 		}
@@ -124,58 +87,36 @@ func TestNodesAreSyncedLast(t *testing.T) {
 	}
 }
 
-// ordered is a Targets that checks that the Index has a node until Delete has returned.
-type ordered struct {
-	t     *testing.T
-	index *Index
-	calls []string
-}
-
-func (o *ordered) Set(node *corev1.Node) {
-	o.calls = append(o.calls, "set "+string(node.UID))
-	if got := o.index.Get("", node.Name); got == nil || got.UID != UIDOf(node.UID) {
-		o.t.Errorf("set %s: the Index has %+v", node.UID, got)
-	}
-}
-
-func (o *ordered) Delete(name string) {
-	o.calls = append(o.calls, "delete")
-	if got := o.index.Get("", name); got == nil || got.UID != UIDOf("old") {
-		o.t.Errorf("readers see %+v before the metrics of the old node are deleted", got)
-	}
-}
-
 // TestTargetsDeleteBeforeReadersSee replaces and deletes a node in all ways. No reader may see a new
 // node while the metrics of another one with its name are kept.
 func TestTargetsDeleteBeforeReadersSee(t *testing.T) {
-	withUID := func(uid types.UID) *corev1.Node {
-		n := node("n", "1")
-		n.UID = uid
-		return n
-	}
+	tombstone := cache.DeletedFinalStateUnknown{Key: "n", Obj: node("n", "old")}
 	for name, change := range map[string]struct {
 		do   func(s *nodeStore) error
-		want []string
+		want string
 	}{
-		"added":   {func(s *nodeStore) error { return s.Add(withUID("new")) }, []string{"delete", "set new"}},
-		"updated": {func(s *nodeStore) error { return s.Update(withUID("new")) }, []string{"delete", "set new"}},
-		"listed": {
-			func(s *nodeStore) error { return s.Replace([]any{withUID("new")}, "2") }, []string{"delete", "set new"},
-		},
-		"deleted":  {func(s *nodeStore) error { return s.Delete(withUID("old")) }, []string{"delete"}},
-		"unlisted": {func(s *nodeStore) error { return s.Replace(nil, "2") }, []string{"delete"}},
-		"the same": {func(s *nodeStore) error { return s.Update(withUID("old")) }, []string{"set old"}},
-		"unknown":  {func(s *nodeStore) error { return s.Delete(node("other", "1")) }, nil},
+		"added":    {func(s *nodeStore) error { return s.Add(node("n", "new")) }, "delete n, set n new"},
+		"updated":  {func(s *nodeStore) error { return s.Update(node("n", "new")) }, "delete n, set n new"},
+		"listed":   {func(s *nodeStore) error { return s.Replace([]any{node("n", "new")}, "2") }, "delete n, set n new"},
+		"deleted":  {func(s *nodeStore) error { return s.Delete(node("n", "old")) }, "delete n"},
+		"missed":   {func(s *nodeStore) error { return s.Delete(tombstone) }, "delete n"},
+		"unlisted": {func(s *nodeStore) error { return s.Replace(nil, "2") }, "delete n"},
+		"the same": {func(s *nodeStore) error { return s.Update(node("n", "old")) }, "set n old"},
+		"unknown":  {func(s *nodeStore) error { return s.Delete(node("other", "1")) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			targets := &ordered{t: t, index: New()}
-			s := newNodeStore(targets.index, nil)
+			s := newNodeStore(New(), nil)
+			targets := &recorder{onCall: func(name string, uid types.UID) {
+				if got := s.Get("", name); got == nil || got.UID != UIDOf(uid) {
+					t.Errorf("readers see %+v when the targets have the metrics of the node %s", got, uid)
+				}
+			}}
 			s.targets = targets
-			must(t, s.Replace([]any{withUID("old")}, "1"))
+			must(t, s.Replace([]any{node("n", "old")}, "1"))
 			targets.calls = nil
 			must(t, change.do(s))
-			if !slices.Equal(targets.calls, change.want) {
-				t.Errorf("calls %q, want %q", targets.calls, change.want)
+			if got := strings.Join(targets.calls, ", "); got != change.want {
+				t.Errorf("got calls %q, want %q", got, change.want)
 			}
 		})
 	}
@@ -184,9 +125,7 @@ func TestTargetsDeleteBeforeReadersSee(t *testing.T) {
 func TestSlim(t *testing.T) {
 	whole := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:          "a",
-			UID:           "u",
-			Labels:        map[string]string{"zone": "a"},
+			Name: "a", UID: "u", Labels: map[string]string{"zone": "a"},
 			Annotations:   map[string]string{"path": "/path", "other": "long"},
 			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet"}},
 		},
@@ -195,10 +134,7 @@ func TestSlim(t *testing.T) {
 			Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}},
 			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: 10250}},
 			Images:          []corev1.ContainerImage{{Names: []string{"image"}}},
-			Capacity: corev1.ResourceList{
-				corev1.ResourceCPU:    resource.MustParse("4"),
-				corev1.ResourceMemory: resource.MustParse("16Gi"),
-			},
+			Capacity:        corev1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("16Gi")},
 		},
 	}
 	want := whole.DeepCopy()
@@ -207,9 +143,7 @@ func TestSlim(t *testing.T) {
 	want.ManagedFields, want.Spec, want.Status.Images = nil, corev1.NodeSpec{}, nil
 	before := whole.DeepCopy()
 	got, err := (&nodeStore{annotations: []string{"path", "absent"}}).Transformer()(whole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !equality.Semantic.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
@@ -250,7 +184,7 @@ func watchPods(t *testing.T, list http.HandlerFunc) (*Watches, *Index) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		w.Run(t.Context(), &recorder{})
+		w.Run(t.Context(), keepingTargets{})
 	}()
 	t.Cleanup(func() {
 		api.CloseClientConnections()
@@ -314,9 +248,7 @@ func TestPodsAreListedInPages(t *testing.T) {
 	eventually(t, "the pods", func() bool { return w.PodsSynced() == nil })
 	for i := range all {
 		want, err := NewObject(&all[i])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got := index.Get(want.Namespace, want.Name); !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
@@ -355,11 +287,7 @@ func TestPodsAreListedAfterFailures(t *testing.T) {
 		"no object": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			fmt.Fprint(w, "{}")
-		}, "not a list of pods"},
-		"other list": {func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprint(w, `{"kind":"NamespaceList","apiVersion":"v1","metadata":{"resourceVersion":"9"}}`)
-		}, "not a list of pods"},
+		}, "not a list of pods: it has no resource version"},
 		"connection closed": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "INTERNAL_ERROR"},
 	} {
 		t.Run(name, func(t *testing.T) {

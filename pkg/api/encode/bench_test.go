@@ -9,9 +9,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -27,35 +24,28 @@ func BenchmarkList(b *testing.B) {
 			"app.kubernetes.io/name": fmt.Sprintf("app-%d", i), "pod-template-hash": "7d4b9c6f5d", "team": "shop",
 		})
 	}
-	objects, usages := make([]*inventory.Object, pods), make([]*Pod, pods)
-	random := rand.New(rand.NewPCG(1, 2))
-	for _, i := range random.Perm(pods) {
-		o, err := inventory.NewObject(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			Namespace: fmt.Sprintf("team-%d", i/1500),
-			Name:      fmt.Sprintf("app-%d-7d4b9c6f5d-%05d", i%10, i),
-		}})
-		if err != nil {
-			b.Fatal(err)
+	random, at := rand.New(rand.NewPCG(1, 2)), usage.At(now)
+	amount := func() usage.Amount {
+		return usage.Amount{
+			CPUNanocores: random.Uint64N(2e9), Memory: random.Uint64N(1<<18) << 12, At: at, Window: 15 * time.Second,
 		}
-		o.Labels = apps[i%10]
-		objects[i] = o
 	}
-	at := usage.At(now)
+	items := make([]Item, pods)
 	for _, i := range random.Perm(pods) {
-		amount := func() usage.Amount {
-			return usage.Amount{
-				CPUNanocores: random.Uint64N(2e9), Memory: random.Uint64N(1<<18) << 12, At: at, Window: 15 * time.Second,
-			}
+		items[i].Object = &inventory.Object{
+			Namespace: fmt.Sprintf("team-%d", i/1500), Name: fmt.Sprintf("app-%d-7d4b9c6f5d-%05d", i%10, i), Labels: apps[i%10],
 		}
-		at := at.Add(time.Duration(i%nodes) * time.Millisecond)
-		usages[i] = &Pod{Name: objects[i].Name, At: at, Window: 15 * time.Second, Containers: []usage.Container{
-			{Name: "main", Amount: amount()}, {Name: "proxy", Amount: amount()},
-		}}
+	}
+	for _, i := range random.Perm(pods) {
+		items[i].Usage = &Pod{
+			Name: items[i].Object.Name, At: at.Add(time.Duration(i%nodes) * time.Millisecond), Window: 15 * time.Second,
+			Containers: []usage.Container{{Name: "main", Amount: amount()}, {Name: "proxy", Amount: amount()}},
+		}
 	}
 	runtime.GC()
 	list := encoder.NewList(PodMetrics, now, pods)
-	for i := range objects {
-		list.Add(&Item{Object: objects[i], Usage: usages[i]})
+	for i := range items {
+		list.Add(&items[i])
 	}
 	for id, format := range encoder.formats {
 		if !strings.HasSuffix(format.apiVersion, "/v1") {
