@@ -47,9 +47,7 @@ func (a *fakeAPI) put(object *corev1.ConfigMap) {
 
 // patch changes the entries as another client would; nil removes one.
 func (a *fakeAPI) patch(node string, value any) {
-	a.Change(configMapPath, func(object map[string]any) {
-		fakeapi.Merge(object, map[string]any{"data": map[string]any{node: value}})
-	})
+	a.Patch(configMapPath, map[string]any{"data": map[string]any{node: value}})
 }
 
 // fail makes all requests fail and ends the watches; nil: requests succeed.

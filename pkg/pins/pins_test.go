@@ -551,12 +551,10 @@ func TestForbidden(t *testing.T) {
 	test(t, func(w *world) {
 		p, _ := w.replica()
 		settle()
-		w.api.RefuseBy(func(string, string) *fakeapi.Refusal {
-			return fakeapi.Refuse(403, "Forbidden", "configmaps is forbidden")
-		})
+		w.api.Forbid("", "")
 		err := p.Pin(w.Context(), "n1", "u1", keyN(1))
 		if err == nil || !strings.Contains(err.Error(), "ConfigMap kube-system/pins has not been written yet: cannot write "+
-			"it: the ServiceAccount needs permission to list, watch and update it: configmaps is forbidden") {
+			"it: the ServiceAccount needs permission to list, watch and update it: not allowed by RBAC") {
 			t.Errorf("got error %v", err)
 		}
 		w.unknown(p, "n1", "u1")
