@@ -43,17 +43,6 @@ var wrongAPIServices = map[string]struct {
 		[]string{"leads elsewhere", "spec.service is missing"}},
 }
 
-// monitor starts a Monitor without a Manager, as without --tls-secret.
-func (w *world) monitor(t *testing.T, verbosity int) *Monitor {
-	t.Helper()
-	m, err := NewMonitor(Config{Client: w.api.Config(), Service: host + ":443", APIServices: []string{stable, beta}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(w.run(m, verbosity))
-	return m
-}
-
 // checkStates checks the states of both APIServices.
 func (w *world) checkStates(m *Monitor, ofStable, ofBeta APIServiceState) {
 	w.t.Helper()
@@ -64,69 +53,50 @@ func (w *world) checkStates(m *Monitor, ofStable, ofBeta APIServiceState) {
 	}
 }
 
+// TestWrongAPIServices checks that a Manager logs and reports an APIService that does not lead to its
+// Service, or that is missing, and does not change it.
 func TestWrongAPIServices(t *testing.T) {
-	t.Parallel()
-	right := APIServiceState{}
-	for name, c := range wrongAPIServices {
-		t.Run(name, func(t *testing.T) {
-			simulate(t, 0, func(t *testing.T, w *world) {
-				m := w.monitor(t, 0)
-				w.sleep(time.Minute)
-				w.checkStates(m, right, right)
-				if text := w.logged(); text != "" {
-					t.Errorf("got a log although the APIServices are right:\n%s", text)
-				}
-				for n := 1; n <= 2; n++ {
-					w.api.Put(apiServicePath+beta, apiServiceWith(c.spec))
-					w.sleep(5 * time.Minute)
-					w.checkStates(m, right, c.state)
-					if got := strings.Count("\n"+w.logged(), "\nE"); got != n {
-						t.Errorf("got %d errors in the log, want %d:\n%s", got, n, w.logged())
-					}
-					w.api.Put(apiServicePath+beta, apiServiceWith(nil))
-					w.sleep(time.Minute)
-					w.checkStates(m, right, right)
-					w.checkLog(n, "right again")
-				}
-				for _, want := range append(c.log, beta) {
-					if !strings.Contains(w.logged(), want) {
-						t.Errorf("got log, want %q:\n%s", want, w.logged())
-					}
-				}
-			})
-		})
-	}
-}
-
-// TestWrongAPIServicesAreNotChanged checks that a Manager does not change an APIService that is missing,
-// or that does not lead to its Service.
-func TestWrongAPIServicesAreNotChanged(t *testing.T) {
 	simulate(t, 1, func(t *testing.T, w *world) {
-		r := w.replicas[0]
-		check := func(name string) {
+		m, right := w.replicas[0].monitor, APIServiceState{}
+		checkUnchanged := func(name string) {
 			t.Helper()
-			w.sleep(2 * time.Minute)
+			w.sleep(3 * time.Minute)
 			if got := w.caBundle(beta); len(got) != 0 || len(w.caBundle(stable)) == 0 {
 				t.Errorf("%s: got caBundle %q of v1beta1 and %d bytes of v1, want it in v1 only", name, got,
 					len(w.caBundle(stable)))
 			}
 		}
+		w.checkStates(m, right, right)
+		w.checkLog(0, "The APIService")
+		n := 0
+		for name, c := range wrongAPIServices {
+			n++
+			before := len(w.logged())
+			w.api.Put(apiServicePath+beta, apiServiceWith(c.spec))
+			checkUnchanged(name)
+			w.checkStates(m, right, c.state)
+			log := w.logged()[before:]
+			if got := strings.Count("\n"+log, "\nE"); got != 1 {
+				t.Errorf("%s: got %d errors in the log, want 1:\n%s", name, got, log)
+			}
+			for _, want := range append(c.log, beta) {
+				if !strings.Contains(log, want) {
+					t.Errorf("%s: got log, want %q:\n%s", name, want, log)
+				}
+			}
+			w.api.Put(apiServicePath+beta, apiServiceWith(nil))
+			w.sleep(time.Second)
+			w.checkBundles("after "+name, string(w.caBundle(stable)))
+			w.checkStates(m, right, right)
+			w.checkLog(n, "right again")
+		}
 		w.api.Put(apiServicePath+beta, nil)
-		check("missing")
+		checkUnchanged("missing")
 		w.checkLog(1, `apiService="v1beta1.metrics.k8s.io" reason="not found"`)
-		if _, ok := r.monitor.States()[beta]; ok {
+		if _, ok := m.States()[beta]; ok {
 			t.Error("an APIService that does not exist has a state")
 		}
-		for name, c := range wrongAPIServices {
-			w.api.Put(apiServicePath+beta, apiServiceWith(c.spec))
-			check(name)
-			w.checkStates(r.monitor, APIServiceState{}, c.state)
-		}
-		w.advance(lifetime) // it affects no renewal
-		w.api.Put(apiServicePath+beta, apiServiceWith(nil))
-		w.sleep(time.Second)
-		w.checkBundles("after the APIService was corrected", string(w.caBundle(stable)))
-		w.checkStates(r.monitor, APIServiceState{}, APIServiceState{})
+		w.advance(lifetime) // renewals go on
 	})
 }
 
@@ -138,7 +108,11 @@ func TestMonitorWithoutPermission(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
 			w.api.Forbid("", "")
-			m := w.monitor(t, verbosity)
+			m, err := NewMonitor(Config{Client: w.api.Config(), Service: host, APIServices: []string{stable, beta}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(w.run(m, verbosity)) // without a Manager, as without --tls-secret
 			w.sleep(time.Hour)
 			if got := m.States(); len(got) != 0 {
 				t.Errorf("got states %+v, want none", got)

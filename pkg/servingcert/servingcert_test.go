@@ -2,7 +2,6 @@ package servingcert
 
 import (
 	"crypto/x509"
-	"encoding/base64"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -186,24 +185,40 @@ func TestRecovery(t *testing.T) {
 	})
 }
 
-// TestForeignCertificatesInBundle adds certificates to the bundle that the API server must not
-// trust. A server's certificate in a bundle is trusted even without its CA.
-func TestForeignCertificatesInBundle(t *testing.T) {
-	simulate(t, 2, func(t *testing.T, w *world) {
-		want := string(w.data()["ca.crt"])
-		foreign := mustIssue(t, []string{host}, time.Now(), day100)
-		noSigner := mustIssueBy(t, time.Now(), day100, unchanged, mayNotSign)
-		for name, certificate := range map[string]*x509.Certificate{
-			"CA": foreign.ca, "server certificate": foreign.leaf, "CA that must not sign": noSigner.ca,
-			"expired CA":         mustIssue(t, []string{host}, time.Now().Add(-day100), lifetime).ca,
-			"served certificate": w.replicas[0].served.Load().leaf,
-		} {
-			bundle := slices.Concat(encodePEM(certificate), []byte(want), []byte("# note\n"), encodePEM(certificate))
-			w.setData(map[string][]byte{"ca.crt": bundle})
-			w.advance(2 * time.Second)
-			w.checkBundles(name, want)
+// TestBundlesAreRestored changes the CAs in the Secret, the APIServices or the ConfigMap, and adds
+// certificates that must not be trusted. A server's certificate in a bundle is trusted even without its CA.
+func TestBundlesAreRestored(t *testing.T) {
+	simulate(t, 0, func(t *testing.T, w *world) {
+		w.addConfigMap()
+		w.startWith(day100) // no renewal is due
+		w.waitReady()
+		want := w.caBundle(stable)
+		with := func(c *x509.Certificate) []byte {
+			return slices.Concat(encodePEM(c), want, []byte("# note\n"), encodePEM(c))
 		}
-		w.advance(lifetime)
+		foreign := mustIssue(t, []string{host}, time.Now(), day100)
+		for name, bundle := range map[string][]byte{
+			"nothing": nil, "not PEM": {0, 0, 0}, "another CA": encodePEM(foreign.ca),
+			"with a CA": with(foreign.ca), "with a server certificate": with(foreign.leaf),
+			"with a CA that must not sign": with(mustIssueBy(t, time.Now(), day100, unchanged, mayNotSign).ca),
+			"with an expired CA":           with(mustIssue(t, []string{host}, time.Now().Add(-day100), lifetime).ca),
+			"with the served certificate":  with(w.replicas[0].served.Load().leaf),
+		} {
+			w.setData(map[string][]byte{keyBundle: bundle})
+			w.sleep(time.Second)
+			w.checkBundles(name+" in the Secret", string(want))
+			w.setCABundle(beta, bundle)
+			w.sleep(time.Second)
+			w.checkBundles(name+" in an APIService", string(want))
+			var data any // nil: none
+			if bundle != nil {
+				data = map[string]any{keyBundle: string(bundle)}
+			}
+			w.api.Patch(configMapPath, map[string]any{"data": data})
+			w.sleep(resyncPeriod)
+			w.checkBundles(name+" in the ConfigMap", string(want))
+		}
+		w.advance(settle)
 	})
 }
 
@@ -331,21 +346,6 @@ func TestNewReplicaWaitsForPeers(t *testing.T) {
 	})
 }
 
-func TestCABundleIsRestored(t *testing.T) {
-	simulate(t, 2, func(t *testing.T, w *world) {
-		for _, value := range []any{nil, "AAAA", base64.StdEncoding.EncodeToString(issued(t, -1, 0, -1).bundle)} {
-			want := w.caBundle(beta)
-			w.setCABundle(beta, value)
-			w.sleep(time.Second)
-			if string(w.caBundle(beta)) != string(want) {
-				t.Errorf("the caBundle was not restored after a change to %v", value)
-			}
-			w.sleep(2 * lag)
-			w.advance(settle)
-		}
-	})
-}
-
 // TestUnreadableAPIService checks that no certificate is promoted while it is not known whether
 // every APIService has its CA.
 func TestUnreadableAPIService(t *testing.T) {
@@ -367,50 +367,60 @@ func TestUnreadableAPIService(t *testing.T) {
 	})
 }
 
-// TestMissingPermissions checks that errors name the missing permission and contain the API
-// server's message.
+// TestMissingPermissions checks that errors name the missing permission and contain the API server's
+// message, and that renewals go on unless the permission is required.
 func TestMissingPermissions(t *testing.T) {
 	t.Parallel()
+	const (
+		reconciling = "Reconciling the serving certificate"
+		watching    = "Watching an object of the serving certificate"
+		publishing  = "Publishing the CAs of the serving certificate"
+	)
 	for name, c := range map[string]struct {
 		verb, path string
-		want       []string
+		fails      string   // what is logged when it fails, and when it succeeds again
+		want       []string // in the log
 	}{
-		"get the Secret": {"get", secretPath,
+		"get the Secret": {"get", secretPath, reconciling,
 			[]string{"cannot read Secret kube-system/serving", "permission to get, watch and update"}},
-		"update the Secret": {"put", secretPath,
+		"update the Secret": {"put", secretPath, reconciling,
 			[]string{"cannot write Secret kube-system/serving", "permission to update"}},
-		"get an APIService": {"get", apiServicePath + beta,
+		"get an APIService": {"get", apiServicePath + beta, reconciling,
 			[]string{"cannot read an APIService: ", "permission to get, watch and patch it: APIService " + beta}},
-		"patch an APIService": {"patch", apiServicePath + stable,
+		"patch an APIService": {"patch", apiServicePath + stable, reconciling,
 			[]string{"cannot write the caBundle of APIService " + stable, "permission to patch"}},
-		"watch the Secret":      {"watch", secretPath, nil},
-		"watch the APIServices": {"watch", apiServicePath + stable, nil},
-		"anything":              {"", "", []string{}},
+		"watch the Secret":      {"watch", secretPath, watching, nil},
+		"watch the APIServices": {"watch", apiServicePath + stable, watching, nil},
+		"read the ConfigMap": {"get", configMapPath, publishing,
+			[]string{"cannot read ConfigMap kube-system/ca", "permission to get and update it"}},
+		"write the ConfigMap": {"put", configMapPath, publishing,
+			[]string{"cannot write ConfigMap kube-system/ca", "permission to get and update it"}},
+		"anything": {"", "", reconciling, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulate(t, 0, func(t *testing.T, w *world) {
+				w.addConfigMap()
 				w.api.Forbid(c.verb, c.path)
 				r := w.start()
-				w.sleep(3 * time.Minute)
-				if c.want == nil { // not required
-					w.waitReady()
-				} else if err := r.Ready(); err == nil {
-					t.Error("Ready() = nil")
-				} else {
-					for _, want := range append(c.want, "not allowed by RBAC") {
-						if !strings.Contains(err.Error(), want) {
-							t.Errorf("Ready() = %v, want %q", err, want)
-						}
+				if c.fails == reconciling {
+					w.sleep(3 * time.Minute)
+					if err := r.Ready(); err == nil || !strings.Contains(err.Error(), "not allowed by RBAC") {
+						t.Errorf("Ready() = %v, want the message of the API server", err)
 					}
+				} else if n := w.advance(lifetime); n < 2 {
+					t.Errorf("got %d certificates in a lifetime, want 2 besides the temporary one", n)
 				}
-				if n := strings.Count(w.logged(), "not allowed by RBAC"); n < 1 || c.verb != "" && n > 2 {
-					t.Errorf("got the error %d times in the log, want once or twice:\n%s", n, w.logged())
+				for _, want := range append(c.want, "not allowed by RBAC") {
+					if n := strings.Count(w.logged(), want); n < 1 || c.verb != "" && n > 2 {
+						t.Errorf("got %q %d times in the log, want once or twice:\n%s", want, n, w.logged())
+					}
 				}
 				w.api.RefuseBy(nil)
 				w.sleep(2 * time.Minute)
 				w.waitReady()
-				if c.verb == "watch" {
-					w.checkLog(1, "Watching an object of the serving certificate works again")
+				w.checkBundles("with all permissions", string(w.caBundle(stable)))
+				if text := w.logged(); !strings.Contains(text, c.fails) {
+					t.Errorf("the log has no %q, which succeeds again:\n%s", c.fails, text)
 				}
 			})
 		})
@@ -468,7 +478,7 @@ func TestWritesAreLimited(t *testing.T) {
 		before := w.api.Written()
 		const duration = 2 * time.Minute
 		for end := time.Now().Add(duration); time.Now().Before(end); w.sleep(step) {
-			w.setCABundle(beta, "AAAA")
+			w.setCABundle(beta, []byte{0, 0, 0})
 		}
 		if n, limit := w.api.Written()-before, writeBurst+writeBurst*int(duration/settle)+10; n > limit {
 			t.Errorf("got %d writes, want at most %d", n, limit)
@@ -520,59 +530,21 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-func TestConfigMapIsRestored(t *testing.T) {
+// TestMissingConfigMap checks that renewals go on, and that the log has the cure once.
+func TestMissingConfigMap(t *testing.T) {
 	simulate(t, 0, func(t *testing.T, w *world) {
 		w.addConfigMap()
+		w.api.Put(configMapPath, nil)
 		w.start()
 		w.waitReady()
-		want := string(w.caBundle(stable))
-		foreign := string(encodePEM(mustIssue(t, []string{host}, time.Now(), day100).ca))
-		for name, data := range map[string]any{
-			"no data": nil, "empty": map[string]any{"ca.crt": ""}, "foreign CA": map[string]any{"ca.crt": want + foreign},
-		} {
-			w.api.Patch(configMapPath, map[string]any{"data": data})
-			w.advance(resyncPeriod + step)
-			w.checkBundles(name, want)
+		if n := w.advance(lifetime); n != 2 {
+			t.Errorf("got %d certificates in a lifetime, want 2", n)
 		}
+		w.checkLog(1, "kubectl create configmap ca --namespace kube-system")
+		w.checkLog(0, "Cannot reconcile")
+		w.addConfigMap()
+		w.advance(resyncPeriod + 2*step)
+		w.checkBundles("after it was created", string(w.caBundle(stable)))
+		w.checkLog(1, "Publishing the CAs of the serving certificate succeeds again")
 	})
-}
-
-// TestCannotPublish has a ConfigMap that is missing, or that the replicas must not read or write.
-// Renewals go on, and the log has the cure once.
-func TestCannotPublish(t *testing.T) {
-	t.Parallel()
-	const permission = "permission to get and update it"
-	for name, c := range map[string]struct {
-		verb  string // that is forbidden; "": the ConfigMap is missing
-		cures []string
-	}{
-		"missing":         {"", []string{"kubectl create configmap ca --namespace kube-system"}},
-		"read forbidden":  {"get", []string{"cannot read ConfigMap kube-system/ca", permission}},
-		"write forbidden": {"put", []string{"cannot write ConfigMap kube-system/ca", permission}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			simulate(t, 0, func(t *testing.T, w *world) {
-				if w.addConfigMap(); c.verb == "" {
-					w.api.Put(configMapPath, nil)
-				} else {
-					w.api.Forbid(c.verb, configMapPath)
-				}
-				w.start()
-				w.waitReady()
-				if n := w.advance(lifetime); n != 2 {
-					t.Errorf("got %d certificates in a lifetime, want 2", n)
-				}
-				for _, cure := range c.cures {
-					w.checkLog(1, cure)
-				}
-				w.checkLog(0, "Cannot reconcile")
-				if w.api.RefuseBy(nil); c.verb == "" {
-					w.addConfigMap()
-				}
-				w.advance(resyncPeriod + 2*step)
-				w.checkBundles("when it is possible", string(w.caBundle(stable)))
-				w.checkLog(1, "Publishing the CAs of the serving certificate succeeds again")
-			})
-		})
-	}
 }

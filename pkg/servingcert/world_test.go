@@ -168,7 +168,7 @@ func (w *world) startWith(lifetime time.Duration) *replica {
 	w.t.Helper()
 	m := newManager(w.t, Config{
 		Client: w.api.Config(), Secret: "serving", ConfigMap: w.configMap,
-		Names: []string{host, "kube-vitals"}, APIServices: []string{stable, beta}, Lifetime: lifetime, Settle: settle,
+		Names: []string{host, "kube-vitals"}, Service: host + ":443", APIServices: []string{stable, beta}, Lifetime: lifetime, Settle: settle,
 	})
 	r := &replica{Manager: m}
 	r.AddListener(r)
@@ -416,8 +416,9 @@ func (w *world) setPair(p *pair) {
 }
 
 // setCABundle sets the caBundle of an APIService as another client would.
-func (w *world) setCABundle(name string, value any) {
-	w.api.Patch(apiServicePath+name, map[string]any{"spec": map[string]any{"caBundle": value}})
+func (w *world) setCABundle(name string, bundle []byte) {
+	w.api.Patch(apiServicePath+name, map[string]any{"spec": map[string]any{
+		"caBundle": base64.StdEncoding.EncodeToString(bundle)}})
 }
 
 // checkLabels checks that the Secret has the labels that it had at first.
