@@ -3,7 +3,6 @@ package scrape
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -201,17 +200,15 @@ func fails(context.Context, string) error { return errors.New(`node "n1": no`) }
 
 func TestNodesAreScrapedAtTheirOffsets(t *testing.T) {
 	run(t, Config{}, nil, func(t *testing.T, c *cluster, s *Scraper) {
-		for i := range 20 {
-			s.Set(node(fmt.Sprint("n", i)))
-		}
+		setNodes(s, 20)
 		pass(10 * interval)
 		offsets := map[time.Duration]bool{}
 		for name, times := range c.scrapes {
 			if times[0] != 0 || len(times) < 10 || len(times) > 11 {
 				t.Errorf("%s was scraped first after %v, and %d times in 10 intervals", name, times[0], len(times))
 			}
-			for j := 2; j < len(times); j++ {
-				if gap := times[j] - times[j-1]; gap != interval {
+			for _, gap := range gaps(times[1:]) {
+				if gap != interval {
 					t.Errorf("%s: got %v between two scrapes, want %v", name, gap, interval)
 				}
 			}
@@ -224,27 +221,19 @@ func TestNodesAreScrapedAtTheirOffsets(t *testing.T) {
 }
 
 func TestHangingNodesDelayNoOther(t *testing.T) {
-	hang := func(ctx context.Context, node string) error {
-		if !strings.HasPrefix(node, "hangs") {
+	hang := func(_ context.Context, node string) error {
+		if node == "healthy" {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(10 * time.Second):
-		}
+		time.Sleep(10 * time.Second)
 		return errors.New("timeout")
 	}
 	run(t, Config{}, hang, func(t *testing.T, c *cluster, s *Scraper) {
-		for i := range 8 {
-			s.Set(node(fmt.Sprint("hangs", i)))
-		}
+		setNodes(s, 8)
 		s.Set(node("healthy"))
 		pass(5 * interval)
-		times := c.scrapes["healthy"]
-		for j := 1; j < len(times); j++ {
-			if times[0] > 0 || times[j]-times[j-1] > interval {
-				t.Errorf("the healthy node was scraped late: %v", times)
-			}
+		if times := c.times("healthy"); times[0] > 0 || slices.Max(gaps(times)) > interval {
+			t.Errorf("the healthy node was scraped late: %v", times)
 		}
 	})
 }
@@ -400,9 +389,7 @@ func TestSummaryIsFetchedAgainAfterAGap(t *testing.T) {
 func TestMetricsWithoutSummaries(t *testing.T) {
 	run(t, Config{}, nil, func(t *testing.T, c *cluster, s *Scraper) {
 		c.set(func() { c.summaryErr, c.missing = errors.New("status 403"), rates })
-		for i := range 5 {
-			s.Set(node(fmt.Sprint("n", i)))
-		}
+		setNodes(s, 5)
 		pass(3 * interval)
 		if c.put["n0"] < 4 || c.putSummaries != 0 || len(c.summarized) != 5 || c.summarized[0] == nil {
 			t.Errorf("got %d scrapes, %d summaries, %v observed, want scrapes only and five errors",

@@ -46,10 +46,10 @@ type world struct {
 	api      *fakeapi.API
 	replicas []*replica
 
-	lags     map[string]time.Duration     // by path of a bundle that clients use: until they see a change
-	trusted  map[string][]byte            // by path: the bundle that they use
-	pending  map[string][]pendingBundle   // by path: the bundles that they will use
-	verified map[string]*x509.Certificate // by PEM of a certificate and of a bundle that verifies it
+	lags     map[string]time.Duration   // by path of a bundle that clients use: until they see a change
+	trusted  map[string][]byte          // by path: the bundle that they use
+	pending  map[string][]pendingBundle // by path: the bundles that they will use
+	verified map[string]bool            // by a certificate and a bundle that verifies it
 
 	configMap string // Config.ConfigMap of the replicas
 	version   int    // of the last change that was seen
@@ -96,7 +96,7 @@ func simulate(t *testing.T, replicas int, f func(*testing.T, *world)) {
 func newWorld(t *testing.T) *world {
 	w := &world{
 		t: t, api: fakeapi.New(), lags: map[string]time.Duration{}, trusted: map[string][]byte{},
-		pending: map[string][]pendingBundle{}, verified: map[string]*x509.Certificate{},
+		pending: map[string][]pendingBundle{}, verified: map[string]bool{},
 	}
 	w.api.Put(secretPath, emptySecret())
 	for _, name := range []string{stable, beta} {
@@ -231,8 +231,7 @@ func (w *world) advance(d time.Duration) (certificates int) {
 			case r.ready:
 				w.t.Fatalf("%v: replica %d cannot be verified: %v", time.Now().Format(time.TimeOnly), n, err)
 			}
-			certificate, _ := r.CurrentCertKeyContent()
-			served[string(certificate)] = true
+			served[string(r.served.Load().leaf.Raw)] = true
 		}
 	}
 	return len(served)
@@ -278,22 +277,19 @@ func (w *world) waitReady() {
 
 // connect verifies a replica as the clients do.
 func (w *world) connect(r *replica) error {
-	certificate, key := r.CurrentCertKeyContent()
+	leaf := r.served.Load().leaf
 	now := time.Now().Add(w.api.Ahead)
 	for path := range w.lags {
-		id := string(certificate) + string(w.trusted[path])
-		if w.verified[id] == nil {
-			leaf, err := verify(certificate, key, w.trusted[path], now)
-			if err != nil {
+		id := string(leaf.Raw) + string(w.trusted[path])
+		if !w.verified[id] {
+			certificate, key := r.CurrentCertKeyContent()
+			if err := verify(certificate, key, w.trusted[path], now); err != nil {
 				return fmt.Errorf("by %s: %w", path, err)
 			}
-			w.verified[id] = leaf
-		}
-		if err := checkDates(w.verified[id], now); err != nil {
-			return err
+			w.verified[id] = true
 		}
 	}
-	return nil
+	return checkDates(leaf, now)
 }
 
 func checkDates(c *x509.Certificate, now time.Time) error {
@@ -304,15 +300,15 @@ func checkDates(c *x509.Certificate, now time.Time) error {
 }
 
 // verify verifies a certificate as a client that trusts the bundle does.
-func verify(certificate, key, bundle []byte, now time.Time) (*x509.Certificate, error) {
+func verify(certificate, key, bundle []byte, now time.Time) error {
 	pair, err := tls.X509KeyPair(certificate, key)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
 	_, err = pair.Leaf.Verify(x509.VerifyOptions{DNSName: host, Roots: roots, CurrentTime: now})
-	return pair.Leaf, err
+	return err
 }
 
 // readPEM returns the certificates in a text.
