@@ -30,18 +30,11 @@ var sentAt = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 // of pods named elsewhere.
 func newDecoder(t testing.TB, file string) *decoder {
 	t.Helper()
-	f, err := Parse([]byte(file), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := &decoder{
-		exporter: &f.Exporters[0], series: map[string][]int{}, sentAt: sentAt, maxAge: 20 * time.Second,
+	g := newSource(Config{}).newGroup(&parse(t, file).Exporters[0], nil)
+	return &decoder{
+		exporter: g.Exporter, series: g.series, sentAt: sentAt, maxAge: 20 * time.Second,
 		isKnown: func(_, pod, _ string) bool { return pod != "elsewhere" },
 	}
-	for i, r := range d.exporter.Resources {
-		d.series[r.Series] = append(d.series[r.Series], i)
-	}
-	return d
 }
 
 // show returns the values of a response as text, sorted.
@@ -132,99 +125,64 @@ func TestDecode(t *testing.T) {
 	sum := func(milli, bytes int) []string {
 		return []string{fmt.Sprintf("n/p/c x.org/bytes=%d", bytes), fmt.Sprintf("n/p/c x.org/sum=%dm", milli)}
 	}
-	for name, c := range map[string]struct {
+	type skips map[string]int
+	for _, c := range []struct {
+		name    string
 		body    string
 		want    []string
-		skipped map[string]int
+		skipped skips
 		age     time.Duration
 	}{
-		"devices are summed": {body: u("1", "2.5"), want: sum(3500, 7)},
-		"comments, blanks, other series": {
-			body: "# HELP u x\n# TYPE u counter\n\n \nuu 1\nu_x{} 7\n{\"u\"} 3\n\t " + u("1"), want: sum(1000, 2),
-		},
-		"a histogram of the same name": {
-			body: "# TYPE u histogram\nu_bucket{le=\"1\"} 3\nu_sum 1\nu_count 1\n" + u("1"), want: sum(1000, 2),
-		},
-		"the maximum": {
-			body: "v{gpu=\"0\"," + labels + "} 3\nv{gpu=\"1\"," + labels + "} 7\nv{gpu=\"2\"," + labels + "} 5\n",
-			want: []string{"n/p/c x.org/max=7"},
-		},
-		"idle devices": {
-			body: "u{gpu=\"0\"} 5\nu 5\nu{container=\"\",namespace=\"\",pod=\"\"} 5\nu{namespace=\"n\",pod=\"p\"} 5\n",
-		},
-		"exported labels": {
-			body: `u{namespace="gpu",pod="exporter",container="e",` +
-				`exported_namespace="n",exported_pod="p",exported_container="c"} 1` + "\n",
-			want: sum(1000, 2),
-		},
-		"empty exported labels": {
-			body: `u{namespace="n",pod="p",container="c",exported_namespace="",exported_pod="",exported_container=""} 1` + "\n",
-			want: sum(1000, 2),
-		},
-		"pods of other nodes": {
-			body: `u{namespace="n",pod="elsewhere",container="c"} 9` + "\n" + u("1"), want: sum(1000, 2),
-			skipped: map[string]int{unknownPod: 1},
-		},
-		"bad values": {
-			body: other + u("NaN", "+Inf", "-Inf", "-1", "1e300", "4"), want: otherSum,
-			skipped: map[string]int{badValue: 10},
-		},
-		"a bad value of one resource": {
-			body: u("1", "1001", "4"), want: []string{"n/p/c x.org/bytes=2012"}, skipped: map[string]int{badValue: 1},
-		},
-		"a bad value of another container": { // which would have 0
-			body: other + u("1") + `u{namespace="n",pod="p",container="d"} NaN` + "\n", want: otherSum,
-			skipped: map[string]int{badValue: 2},
-		},
-		"a line without a valid value": {
-			body: other + u("1", "x", "4"), want: otherSum, skipped: map[string]int{malformed: 1},
-		},
-		"values that are none": {
-			body: other + u("1", "", "1 x", "1 2 3", "0x", "1\r"), want: otherSum, skipped: map[string]int{malformed: 5},
-		},
-		"an invalid line, then the same series": {
-			body: other + u("x") + u("4"), want: otherSum, skipped: map[string]int{malformed: 1},
-		},
-		"an invalid line of the same series": {
-			body: other + u("4") + u("x"), want: otherSum, skipped: map[string]int{malformed: 1},
-		},
-		"an invalid line of another series": { // of the same pod
-			body: "v{" + labels + "} x\n" + u("1"), want: sum(1000, 2), skipped: map[string]int{malformed: 1},
-		},
-		"an invalid line of a pod of another node": {
-			body: `u{namespace="n",pod="elsewhere",container="c"} x` + "\n" + u("1"), want: sum(1000, 2),
-			skipped: map[string]int{malformed: 1},
-		},
-		"invalid lines of idle devices": {
-			body: "u{gpu=\"1\"} x\nu{gpu=\"2\"}\nu{} 1 2 3\n" + u("1"), want: sum(1000, 2),
-			skipped: map[string]int{malformed: 3},
-		},
-		"an overlong line of another series": {body: strings.Repeat("x", 3*maxLine) + "\n" + u("1"), want: sum(1000, 2)},
-		"duplicates": {
-			body: u("1") + u("1"), want: sum(1000, 2), skipped: map[string]int{duplicate: 1},
-		},
-		"duplicates that differ": {
-			body: other + u("2") + u("1"), want: otherSum, skipped: map[string]int{duplicate: 1},
-		},
-		"timestamps": {
-			body: u("1 "+at(5*time.Second), "1 "+at(20*time.Second), "1"), want: sum(3000, 6), age: 20 * time.Second,
-		},
-		"timestamps in the future": {body: u("1 "+at(-time.Hour), "1 "+fmt.Sprint(math.MaxInt64)), want: sum(2000, 4)},
-		"old timestamps": {
-			body: other + u("1 "+at(21*time.Second), "1 0", "1 -1", "1 "+fmt.Sprint(math.MinInt64), "1"), want: otherSum,
-			skipped: map[string]int{stale: 4},
-		},
-		"an escaped newline in a label": {body: `u{x="a\nu{namespace=\"n\"} 5",` + labels + "} 1\n", want: sum(1000, 2)},
+		{"devices are summed", u("1", "2.5"), sum(3500, 7), nil, 0},
+		{"comments, blanks, other series",
+			"# HELP u x\n# TYPE u counter\n\n \nuu 1\nu_x{} 7\n{\"u\"} 3\n\t " + u("1"), sum(1000, 2), nil, 0},
+		{"a histogram of the same name",
+			"# TYPE u histogram\nu_bucket{le=\"1\"} 3\nu_sum 1\nu_count 1\n" + u("1"), sum(1000, 2), nil, 0},
+		{"the maximum", "v{gpu=\"0\"," + labels + "} 3\nv{gpu=\"1\"," + labels + "} 7\nv{gpu=\"2\"," + labels + "} 5\n",
+			[]string{"n/p/c x.org/max=7"}, nil, 0},
+		{"idle devices", "u{gpu=\"0\"} 5\nu 5\nu{container=\"\",namespace=\"\",pod=\"\"} 5\n" +
+			"u{namespace=\"n\",pod=\"p\"} 5\n", nil, nil, 0},
+		{"exported labels", `u{namespace="gpu",pod="exporter",container="e",` +
+			`exported_namespace="n",exported_pod="p",exported_container="c"} 1` + "\n", sum(1000, 2), nil, 0},
+		{"empty exported labels", `u{namespace="n",pod="p",container="c",` +
+			`exported_namespace="",exported_pod="",exported_container=""} 1` + "\n", sum(1000, 2), nil, 0},
+		{"an escaped newline in a label", `u{x="a\nu{namespace=\"n\"} 5",` + labels + "} 1\n", sum(1000, 2), nil, 0},
+		{"pods of other nodes", `u{namespace="n",pod="elsewhere",container="c"} 9` + "\n" + u("1"), sum(1000, 2),
+			skips{unknownPod: 1}, 0},
+
+		{"bad values", other + u("NaN", "+Inf", "-Inf", "-1", "1e300", "4"), otherSum, skips{badValue: 10}, 0},
+		{"a bad value of one resource", u("1", "1001", "4"), []string{"n/p/c x.org/bytes=2012"}, skips{badValue: 1}, 0},
+		{"a bad value of another container", // which would have 0
+			other + u("1") + `u{namespace="n",pod="p",container="d"} NaN` + "\n", otherSum, skips{badValue: 2}, 0},
+
+		{"a line without a valid value", other + u("1", "x", "4"), otherSum, skips{malformed: 1}, 0},
+		{"values that are none", other + u("1", "", "1 x", "1 2 3", "0x", "1\r"), otherSum, skips{malformed: 5}, 0},
+		{"an invalid line, then the same series", other + u("x") + u("4"), otherSum, skips{malformed: 1}, 0},
+		{"an invalid line of the same series", other + u("4") + u("x"), otherSum, skips{malformed: 1}, 0},
+		{"an invalid line of another series", // of the same pod
+			"v{" + labels + "} x\n" + u("1"), sum(1000, 2), skips{malformed: 1}, 0},
+		{"an invalid line of a pod of another node",
+			`u{namespace="n",pod="elsewhere",container="c"} x` + "\n" + u("1"), sum(1000, 2), skips{malformed: 1}, 0},
+		{"invalid lines of idle devices",
+			"u{gpu=\"1\"} x\nu{gpu=\"2\"}\nu{} 1 2 3\n" + u("1"), sum(1000, 2), skips{malformed: 3}, 0},
+		{"an overlong line of another series", strings.Repeat("x", 3*maxLine) + "\n" + u("1"), sum(1000, 2), nil, 0},
+
+		{"duplicates", u("1") + u("1"), sum(1000, 2), skips{duplicate: 1}, 0},
+		{"duplicates that differ", other + u("2") + u("1"), otherSum, skips{duplicate: 1}, 0},
+		{"timestamps", u("1 "+at(5*time.Second), "1 "+at(20*time.Second), "1"), sum(3000, 6), nil, 20 * time.Second},
+		{"timestamps in the future", u("1 "+at(-time.Hour), "1 "+fmt.Sprint(math.MaxInt64)), sum(2000, 4), nil, 0},
+		{"old timestamps", other + u("1 "+at(21*time.Second), "1 0", "1 -1", "1 "+fmt.Sprint(math.MinInt64), "1"), otherSum,
+			skips{stale: 4}, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			r, err := newDecoder(t, testConfig).decode(strings.NewReader(c.body))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := show(r); !slices.Equal(got, c.want) || !maps.Equal(r.skipped, c.skipped) || r.age != c.age {
-				t.Errorf("got %q, skipped %v, age %v, want %q, %v, %v", got, r.skipped, r.age, c.want, c.skipped, c.age)
-			}
-		})
+		r, err := newDecoder(t, testConfig).decode(strings.NewReader(c.body))
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if got := show(r); !slices.Equal(got, c.want) || !maps.Equal(r.skipped, c.skipped) || r.age != c.age {
+			t.Errorf("%s: got %q, skipped %v, age %v, want %q, %v, %v", c.name, got, r.skipped, r.age, c.want, c.skipped,
+				c.age)
+		}
 	}
 }
 
@@ -240,60 +198,40 @@ func TestRejectedResponses(t *testing.T) {
 	const valid = "u{" + labels + "} 1\n"
 	broken, long := errors.New("broken"), strings.Repeat("x", maxLine)
 	for name, c := range map[string]struct {
-		body io.Reader
+		body string
 		want error
 	}{
 		// A line that any pod may own.
-		"no labels":         {strings.NewReader("u 1 x\n" + valid), errUnreadable},
-		"no end of labels":  {strings.NewReader("u{gpu=\"1\" 1\n" + valid), errUnreadable},
-		"invalid labels":    {strings.NewReader("u{1=2} 1\n" + valid), errUnreadable},
-		"invalid UTF-8":     {strings.NewReader("u{a=\"b\xff\"} 1\n" + valid), errUnreadable},
-		"repeated labels":   {strings.NewReader("u{pod=\"p\",pod=\"q\"} 1\n" + valid), errUnreadable},
-		"a cut label":       {strings.NewReader(valid + "u{namespace=\"n\",po\n"), errUnreadable},
-		"another's label":   {strings.NewReader("u{" + labels + ",\"x\nu{a=1} 1\n" + valid), errUnreadable},
-		"an overlong line":  {strings.NewReader("u{" + labels + ",x=\"" + long + "\"} 1\n" + valid), errUnreadable},
-		"a name":            {strings.NewReader("u\n" + valid), errUnreadable},
-		"cut in a value":    {strings.NewReader(valid + "u{" + labels + ",gpu=\"1\"} 1"), errCut},
-		"cut in a label":    {strings.NewReader(valid + "u{names"), errCut},
-		"cut in a name":     {strings.NewReader(valid + "u"), errCut},
-		"cut in a comment":  {strings.NewReader(valid + "# HELP"), errCut},
-		"cut in a long one": {strings.NewReader(valid + "# " + long), errCut},
+		"no labels":         {"u 1 x\n" + valid, errUnreadable},
+		"no end of labels":  {"u{gpu=\"1\" 1\n" + valid, errUnreadable},
+		"invalid labels":    {"u{1=2} 1\n" + valid, errUnreadable},
+		"invalid UTF-8":     {"u{a=\"b\xff\"} 1\n" + valid, errUnreadable},
+		"repeated labels":   {"u{pod=\"p\",pod=\"q\"} 1\n" + valid, errUnreadable},
+		"a cut label":       {valid + "u{namespace=\"n\",po\n", errUnreadable},
+		"another's label":   {"u{" + labels + ",\"x\nu{a=1} 1\n" + valid, errUnreadable},
+		"an overlong line":  {"u{" + labels + ",x=\"" + long + "\"} 1\n" + valid, errUnreadable},
+		"a name":            {"u\n" + valid, errUnreadable},
+		"cut in a value":    {valid + "u{" + labels + ",gpu=\"1\"} 1", errCut},
+		"cut in a label":    {valid + "u{names", errCut},
+		"cut in a name":     {valid + "u", errCut},
+		"cut in a comment":  {valid + "# HELP", errCut},
+		"cut in a long one": {valid + "# " + long, errCut},
 
-		"empty":          {strings.NewReader(""), errNoSeries},
-		"other series":   {strings.NewReader("w 1\nuu 1\n"), errNoSeries},
-		"broken":         {io.MultiReader(strings.NewReader("u 1\n"), iotest.ErrReader(broken)), broken},
-		"broken in line": {io.MultiReader(strings.NewReader("u 1\nu{"), iotest.ErrReader(broken)), broken},
-		"many series":    {&endless{line: "u 1\n"}, errTooManySeries},
+		"empty":                 {"", errNoSeries},
+		"other series":          {"w 1\nuu 1\n", errNoSeries},
+		"the maximum of series": {strings.Repeat("u 1\n", maxSeries), nil},
+		"more series than that": {strings.Repeat("u 1\n", maxSeries+1), errTooManySeries},
 	} {
-		if _, err := newDecoder(t, testConfig).decode(c.body); !errors.Is(err, c.want) {
+		if _, err := newDecoder(t, testConfig).decode(strings.NewReader(c.body)); !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", name, err, c.want)
 		}
 	}
-	if _, err := newDecoder(t, testConfig).decode(io.LimitReader(&endless{line: "u 1\n"}, 4*maxSeries)); err != nil {
-		t.Errorf("with the maximum number of series: got %v", err)
+	for _, text := range []string{"u 1\n", "u 1\nu{"} {
+		body := io.MultiReader(strings.NewReader(text), iotest.ErrReader(broken))
+		if _, err := newDecoder(t, testConfig).decode(body); !errors.Is(err, broken) {
+			t.Errorf("broken after %q: got %v, want %v", text, err, broken)
+		}
 	}
-}
-
-func manyLabels(n int) string {
-	var text strings.Builder
-	for i := range n {
-		fmt.Fprintf(&text, "l%d = \"\",", i)
-	}
-	return text.String()
-}
-
-// endless is a response without an end.
-type endless struct {
-	line string
-	at   int
-}
-
-func (e *endless) Read(p []byte) (int, error) {
-	for i := range p {
-		p[i] = e.line[e.at%len(e.line)]
-		e.at++
-	}
-	return len(p), nil
 }
 
 // FuzzDecode decodes any response. If expfmt accepts it as a whole, the values must be those that
@@ -398,47 +336,18 @@ func total(containers []extra.ContainerResource) map[string]uint64 {
 	return values
 }
 
-// BenchmarkDecode decodes the response of a node with 8 GPUs and 23 series of each.
 func BenchmarkDecode(b *testing.B) {
-	body := benchmarkBody(8)
+	body, err := os.ReadFile(filepath.Join("testdata", "dcgm-exporter.txt"))
+	if err != nil {
+		b.Fatal(err)
+	}
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
+	d := *newDecoder(b, "exporters: [{preset: dcgm}]")
 	for b.Loop() {
-		d := newBenchmarkDecoder(b)
-		if r, err := d.decode(bytes.NewReader(body)); err != nil || len(r.containers) != 16 {
+		once := d
+		if r, err := once.decode(bytes.NewReader(body)); err != nil || len(r.containers) != 4 {
 			b.Fatal(r, err)
 		}
 	}
-}
-
-func newBenchmarkDecoder(b *testing.B) *decoder {
-	b.StopTimer()
-	defer b.StartTimer()
-	return newDecoder(b, "exporters: [{preset: dcgm}]")
-}
-
-// benchmarkBody returns a response of a node with GPUs, each of which one container uses.
-func benchmarkBody(gpus int) []byte {
-	var body bytes.Buffer
-	name := func(i int) string {
-		switch i {
-		case 0:
-			return "DCGM_FI_DEV_GPU_UTIL"
-		case 1:
-			return "DCGM_FI_DEV_FB_USED"
-		}
-		return fmt.Sprintf("DCGM_FI_PROF_SERIES_%d", i)
-	}
-	for i := range 23 {
-		fmt.Fprintf(&body, "# HELP %s A metric of a GPU.\n# TYPE %[1]s gauge\n", name(i))
-		for gpu := range gpus {
-			fmt.Fprintf(&body, "%s{gpu=\"%d\",UUID=\"GPU-0b8c2a61-6f3e-4b7a-9a51-2f1f6d0a7c1%[2]d\","+
-				"pci_bus_id=\"00000000:19:0%[2]d.0\","+
-				"device=\"nvidia%[2]d\",modelName=\"NVIDIA H100 80GB HBM3\",Hostname=\"gpu-node-7\","+
-				"DCGM_FI_DRIVER_VERSION=\"550.90.07\",container=\"server\",namespace=\"serving\","+
-				"pod=\"llm-6c9f7d5b8-x2vq%[2]d\"} %[3]d\n",
-				name(i), gpu, 40+gpu)
-		}
-	}
-	return body.Bytes()
 }

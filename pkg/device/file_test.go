@@ -14,7 +14,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-func parse(t *testing.T, text string) *File {
+func parse(t testing.TB, text string) *File {
 	t.Helper()
 	f, err := Parse([]byte(text), "/etc/devices")
 	if err != nil {

@@ -40,29 +40,27 @@ type world struct {
 	results  []Result
 }
 
-// newWorld returns a world in a synctest bubble. Its exporters have the interval 10 s, the timeout
-// 5 s and the maximum age 30 s.
-func newWorld(t *testing.T) *world {
+// run calls f in a synctest bubble with a world. Its exporters have the interval 10 s, the timeout 5 s
+// and the maximum age 30 s.
+func run(t *testing.T, f func(t *testing.T, w *world)) {
 	t.Helper()
-	f, err := Parse([]byte(testConfig), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := &f.Exporters[0]
-	e.Interval, e.Timeout, e.MaxAge = 10*time.Second, 5*time.Second, 30*time.Second
-	w := &world{
-		t: t, extra: extra.New(store.New(store.Config{}).Corrected), clock: usage.NewClock(time.Now()), ctx: t.Context(),
-		respond: map[string]func(*http.Request) (*http.Response, error){}, requests: map[string][]time.Time{},
-	}
-	source := newSource(Config{
-		Sink: w.extra, Scraped: w.scraped, Clock: w.clock,
-		IsKnown: func(node, _, pod, _ string) bool { return strings.HasSuffix(pod, node) },
+	synctest.Test(t, func(t *testing.T) {
+		e := &parse(t, testConfig).Exporters[0]
+		e.Interval, e.Timeout, e.MaxAge = 10*time.Second, 5*time.Second, 30*time.Second
+		w := &world{
+			t: t, extra: extra.New(store.New(store.Config{}).Corrected), clock: usage.NewClock(time.Now()), ctx: t.Context(),
+			respond: map[string]func(*http.Request) (*http.Response, error){}, requests: map[string][]time.Time{},
+		}
+		source := newSource(Config{
+			Sink: w.extra, Scraped: w.scraped, Clock: w.clock,
+			IsKnown: func(node, _, pod, _ string) bool { return strings.HasSuffix(pod, node) },
+		})
+		w.group = source.newGroup(e, w)
+		w.group.pods = cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers())
+		source.groups = []*group{w.group}
+		t.Cleanup(w.group.work.Wait)
+		f(t, w)
 	})
-	w.group = source.newGroup(e, w)
-	w.group.pods = cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers())
-	source.groups = []*group{w.group}
-	t.Cleanup(func() { w.group.work.Wait() })
-	return w
 }
 
 func (w *world) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -76,19 +74,19 @@ func (w *world) RoundTrip(r *http.Request) (*http.Response, error) {
 	return respond(r)
 }
 
-func (w *world) scraped(r Result) {
+func (w *world) scraped(r Result) { w.locked(func() { w.results = append(w.results, r) }) }
+
+func (w *world) locked(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.results = append(w.results, r)
+	f()
 }
 
 // set sets the response of an exporter.
 func (w *world) set(host, body string) { w.setFunc(host, answer(http.StatusOK, "", body)) }
 
 func (w *world) setFunc(host string, respond func(*http.Request) (*http.Response, error)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.respond[host] = respond
+	w.locked(func() { w.respond[host] = respond })
 }
 
 func answer(status int, kind, body string) func(*http.Request) (*http.Response, error) {
@@ -182,8 +180,7 @@ func series(pod string, values ...int) string {
 // TestSchedule checks that each exporter is scraped soon after it is found, then once in each
 // interval, also beside others that hang before their response, or in it.
 func TestSchedule(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	run(t, func(t *testing.T, w *world) {
 		start := time.Now()
 		const pods = 200
 		for i := range pods {
@@ -235,8 +232,7 @@ func TestSchedule(t *testing.T) {
 // TestExporterFails checks that the last values are served until they expire, and that they return with
 // the next success.
 func TestExporterFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	run(t, func(t *testing.T, w *world) {
 		host := "10.0.0.1:1"
 		w.set(host, series("a-n1", 1, 2))
 		w.start("e", "n1", "10.0.0.1", 0)
@@ -301,8 +297,7 @@ func drip(r *http.Request) (*http.Response, error) {
 // TestTwoPodsOnANode checks that devices do not count twice while an update of the exporters runs
 // two pods on a node, that the older one counts, and that either pod may fail or end.
 func TestTwoPodsOnANode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	run(t, func(t *testing.T, w *world) {
 		w.set("10.0.0.1:1", series("a-n1", 1))
 		old := w.start("old", "n1", "10.0.0.1", time.Hour)
 		time.Sleep(time.Minute)
@@ -342,12 +337,9 @@ func TestTwoPodsOnANode(t *testing.T) {
 // TestManyPodsOnANode checks that the two oldest pods of a node are scraped, whatever the order in
 // which they become known, and that the others are counted.
 func TestManyPodsOnANode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	run(t, func(t *testing.T, w *world) {
 		scraped := func() string {
-			w.mu.Lock()
-			clear(w.requests)
-			w.mu.Unlock()
+			w.locked(func() { clear(w.requests) })
 			time.Sleep(2 * w.group.Interval)
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -384,8 +376,7 @@ func TestManyPodsOnANode(t *testing.T) {
 
 // TestOtherNodes checks that an exporter can only report values of pods of its node.
 func TestOtherNodes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	run(t, func(t *testing.T, w *world) {
 		w.set("10.0.0.1:1", series("a-n1", 1))
 		w.set("10.0.0.2:1", series("a-n1", 50)+series("a-n2", 2))
 		w.start("e1", "n1", "10.0.0.1", 0)
@@ -405,12 +396,14 @@ func TestOtherNodes(t *testing.T) {
 
 // TestPodChanges checks that a pod is scraped as long as it runs, at its present address.
 func TestPodChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	run(t, func(t *testing.T, w *world) {
 		w.set("10.0.0.1:1", series("a-n1", 1))
 		pod := w.start("e", "n1", "10.0.0.1", 0)
 		time.Sleep(time.Minute)
-		count := func(host string) int {
+		// requests returns the number of requests to an address in so much time.
+		requests := func(host string, during time.Duration) int {
+			w.locked(func() { clear(w.requests) })
+			time.Sleep(during)
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return len(w.requests[host])
@@ -422,19 +415,15 @@ func TestPodChanges(t *testing.T) {
 			pod = next
 		}
 		change(func(p *corev1.Pod) { p.Labels = map[string]string{"x": "y"} })
-		before := count("10.0.0.1:1")
-		time.Sleep(w.group.Interval)
-		if got := count("10.0.0.1:1"); got != before+1 {
-			t.Errorf("after a change of labels: got %d requests in an interval", got-before)
+		if n := requests("10.0.0.1:1", w.group.Interval); n != 1 {
+			t.Errorf("after a change of labels: got %d requests in an interval", n)
 		}
 		change(func(p *corev1.Pod) { p.Status.PodIP = "10.0.0.9" })
 		w.set("10.0.0.9:1", series("a-n1", 9))
-		before = count("10.0.0.1:1")
-		time.Sleep(w.group.Interval)
-		w.want("another address", "n1", "a-n1", 9000)
-		if got := count("10.0.0.1:1"); got != before {
-			t.Errorf("got %d requests to the old address", got-before)
+		if n := requests("10.0.0.1:1", w.group.Interval); n != 0 {
+			t.Errorf("got %d requests to the old address", n)
 		}
+		w.want("another address", "n1", "a-n1", 9000)
 		change(func(p *corev1.Pod) { p.UID, p.Status.PodIP = "other", "10.0.0.1" })
 		time.Sleep(w.group.Interval)
 		w.want("another pod of the same name", "n1", "a-n1", 1000)
@@ -447,10 +436,8 @@ func TestPodChanges(t *testing.T) {
 			running := pod.DeepCopy()
 			change(f)
 			synctest.Wait()
-			before = count("10.0.0.1:1")
-			time.Sleep(time.Minute)
-			if got := count("10.0.0.1:1"); got != before {
-				t.Errorf("%s: got %d requests", name, got-before)
+			if n := requests("10.0.0.1:1", time.Minute); n != 0 {
+				t.Errorf("%s: got %d requests", name, n)
 			}
 			change(func(p *corev1.Pod) { *p = *running })
 			time.Sleep(w.group.Interval)
@@ -461,8 +448,7 @@ func TestPodChanges(t *testing.T) {
 
 // TestExpiredValuesAreFreed checks that nothing stays in memory of nodes that are gone.
 func TestExpiredValuesAreFreed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	run(t, func(t *testing.T, w *world) {
 		removed := &removals{Sink: w.extra}
 		w.group.source.Sink = removed
 		w.set("10.0.0.1:1", series("a-n1", 1))
@@ -502,8 +488,7 @@ func measured(ago time.Duration) func(*http.Request) (*http.Response, error) {
 // TestOldTimestamps checks that values with timestamps expire by them, but not before the next
 // scrape.
 func TestOldTimestamps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	run(t, func(t *testing.T, w *world) {
 		w.setFunc("10.0.0.1:1", measured(14990*time.Millisecond)) // the limit is 30 s − 10 s − 5 s
 		w.start("e", "n1", "10.0.0.1", 0)
 		time.Sleep(startWindow)
@@ -517,8 +502,7 @@ func TestOldTimestamps(t *testing.T) {
 // TestTimestampsOfRemovedPods checks that a new pod does not get a value that was measured before an
 // earlier pod of its name was deleted, even if the exporter sends it later.
 func TestTimestampsOfRemovedPods(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	run(t, func(t *testing.T, w *world) {
 		w.setFunc("10.0.0.1:1", measured(9900*time.Millisecond)) // the interval is 10 s
 		w.start("e", "n1", "10.0.0.1", 0)
 		time.Sleep(30 * time.Second)
@@ -535,8 +519,7 @@ func TestTimestampsOfRemovedPods(t *testing.T) {
 
 // TestNameOfAnotherSource checks that an exporter can have the name of another source of the store.
 func TestNameOfAnotherSource(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	run(t, func(t *testing.T, w *world) {
 		w.group.Name = extra.EphemeralStorage
 		w.extra.Put("n1", extra.EphemeralStorage, extra.Report{
 			Expires: w.clock.At(time.Now()).Add(time.Hour), Node: []usage.Resource{{Name: extra.EphemeralStorage, Value: 5}},

@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/command/commandtest"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/fakeapi"
@@ -37,11 +37,11 @@ type nodes struct {
 }
 
 func (n *nodes) set(name string, uid types.UID) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.known[name] = uid; uid == "" {
-		delete(n.known, name)
-	}
+	n.locked(func() {
+		if n.known[name] = uid; uid == "" {
+			delete(n.known, name)
+		}
+	})
 }
 
 func (n *nodes) isCurrent(name string, uid types.UID) bool {
@@ -60,30 +60,34 @@ func (n *nodes) list(context.Context) (map[string]types.UID, error) {
 	return maps.Clone(n.known), n.err
 }
 
-// freeze stops the watches of nodes of all replicas.
-func (n *nodes) freeze() {
+// locked changes the nodes while replicas may run.
+func (n *nodes) locked(change func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.stale = maps.Clone(n.known)
+	change()
 }
 
-// fail makes lists fail; nil: they succeed.
-func (n *nodes) fail(err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.err = err
-}
-
-// world is an API server with the nodes n1 to n9, whose UIDs are u1 to u9, and replicas.
+// world is an API server with at most one ConfigMap and the nodes n1 to n9, whose UIDs are u1 to u9, and
+// replicas.
 type world struct {
 	*testing.T
-	api   *fakeAPI
-	nodes nodes
+	api        *fakeapi.API
+	configMaps corev1client.ConfigMapInterface
+	nodes      nodes
 }
 
+const configMapPath = "/api/v1/namespaces/kube-system/configmaps/pins"
+
+// test calls f in a synctest bubble, with the empty ConfigMap of the chart.
 func test(t *testing.T, f func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t, api: newAPI(t), nodes: nodes{known: map[string]types.UID{}}}
+		w := &world{T: t, api: fakeapi.New(), nodes: nodes{known: map[string]types.UID{}}}
+		client, err := corev1client.NewForConfig(w.api.Config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.configMaps = client.ConfigMaps("kube-system")
+		w.put(nil)
 		for i := range 9 {
 			w.nodes.set(fmt.Sprintf("n%d", i+1), types.UID(fmt.Sprintf("u%d", i+1)))
 		}
@@ -91,8 +95,26 @@ func test(t *testing.T, f func(w *world)) {
 	})
 }
 
+// put replaces the ConfigMap as another client would.
+func (w *world) put(data map[string]any) {
+	w.api.Put(configMapPath, map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "pins"}, "data": data,
+	})
+}
+
+// patch changes the entries as another client would; nil removes one.
+func (w *world) patch(node string, value any) {
+	w.api.Patch(configMapPath, map[string]any{"data": map[string]any{node: value}})
+}
+
+// fail makes all requests fail and ends the watches; nil: requests succeed.
+func (w *world) fail(failure *fakeapi.Refusal) {
+	w.api.RefuseBy(func(string, string) *fakeapi.Refusal { return failure })
+	w.api.EndWatches()
+}
+
 func (w *world) config() Config {
-	return Config{ConfigMaps: w.api.client, Namespace: "kube-system", Name: "pins", IsCurrent: w.nodes.isCurrent,
+	return Config{ConfigMaps: w.configMaps, Namespace: "kube-system", Name: "pins", IsCurrent: w.nodes.isCurrent,
 		ListNodes: w.nodes.list}
 }
 
@@ -143,6 +165,24 @@ func (w *world) refused(p *Pins, node string, uid types.UID, key, text string) {
 
 func second[T any](_ T, err error) error { return err }
 
+// notPinned checks that a key cannot be pinned because it is not stored in time.
+func (w *world) notPinned(p *Pins, node string, uid types.UID, key string, texts ...string) {
+	w.Helper()
+	start := time.Now()
+	err := p.Pin(w.Context(), node, uid, key)
+	for _, text := range texts {
+		if err == nil || !strings.Contains(err.Error(), text) {
+			w.Errorf("%s: got error %v, want %q", node, err, text)
+		}
+	}
+	if took := time.Since(start); took != storeTimeout {
+		w.Errorf("%s: waited %v", node, took)
+	}
+	if pinned, err := p.Check(node, uid, key); pinned || err != nil {
+		w.Errorf("%s: pinned %v, error %v after a Pin that failed", node, pinned, err)
+	}
+}
+
 // unknown checks that a node has no pin.
 func (w *world) unknown(p *Pins, node string, uid types.UID) {
 	w.Helper()
@@ -157,10 +197,23 @@ func settle() {
 	synctest.Wait()
 }
 
+// wantData checks the entries of the ConfigMap.
 func (w *world) wantData(want map[string]string) {
 	w.Helper()
-	if got := w.api.data(); !maps.Equal(got, want) {
+	data, _ := w.api.Get(configMapPath)["data"].(map[string]any)
+	got := map[string]string{}
+	for node, value := range data {
+		got[node], _ = value.(string)
+	}
+	if !maps.Equal(got, want) {
 		w.Errorf("the ConfigMap has %v, want %v", got, want)
+	}
+}
+
+func (w *world) wantStats(p *Pins, want Stats) {
+	w.Helper()
+	if got := p.Stats(); got != want {
+		w.Errorf("got %+v, want %+v", got, want)
 	}
 }
 
@@ -174,9 +227,7 @@ func TestFirstSight(t *testing.T) {
 		w.refused(p, "n1", "u1", keyN(2), "it has the key "+keyN(2)+", but its key is pinned as "+keyN(1)+
 			"; to accept the new key: kubectl -n kube-system patch configmap pins --type=merge -p 'data: {n1: "+keyN(2)+" u1}'")
 		w.unknown(p, "n2", "u2")
-		if s := p.Stats(); s != (Stats{Keys: 1, Created: 1}) {
-			t.Errorf("got %+v", s)
-		}
+		w.wantStats(p, Stats{Keys: 1, Created: 1})
 	})
 }
 
@@ -228,9 +279,7 @@ func TestRestart(t *testing.T) {
 		w.refused(p, "n1", "u1", keyN(2), "its key is pinned")
 		w.refused(p, "n2", "u2", keyN(2), "a CA has verified")
 		w.pin(p, "n1", "u1", keyN(1))
-		if s := p.Stats(); s != (Stats{Keys: 1, Authorities: 1}) {
-			t.Errorf("got %+v", s)
-		}
+		w.wantStats(p, Stats{Keys: 1, Authorities: 1})
 		if n := w.api.Written(); n > 2 {
 			t.Errorf("%d writes", n)
 		}
@@ -241,7 +290,7 @@ func TestRestart(t *testing.T) {
 // kubelet before it has read the ConfigMap.
 func TestRestartBeforeRead(t *testing.T) {
 	test(t, func(w *world) {
-		w.api.patch("n1", keyN(1)+" u1")
+		w.patch("n1", keyN(1)+" u1")
 		p := New(w.config())
 		pinned := make(chan error, 1)
 		go func() { pinned <- p.Pin(w.Context(), "n1", "u1", keyN(1)) }()
@@ -250,9 +299,7 @@ func TestRestartBeforeRead(t *testing.T) {
 		if err := <-pinned; err != nil {
 			t.Error(err)
 		}
-		if s := p.Stats(); s != (Stats{Keys: 1}) {
-			t.Errorf("got %+v", s)
-		}
+		w.wantStats(p, Stats{Keys: 1})
 	})
 }
 
@@ -292,9 +339,7 @@ func TestManyNodes(t *testing.T) {
 		if n := w.api.Written(); n > 10 {
 			t.Errorf("%d writes", n)
 		}
-		if s := p.Stats(); s.Keys != 1000 || s.Created != 1000 {
-			t.Errorf("got %+v", s)
-		}
+		w.wantStats(p, Stats{Keys: 1000, Created: 1000})
 	})
 }
 
@@ -338,7 +383,7 @@ func TestVerifiedNode(t *testing.T) {
 		if n := w.api.Written() - before; n != 0 {
 			t.Errorf("%d writes of what is known", n)
 		}
-		w.api.patch("n2", keyN(5)+" u2") // the administrator goes back to self-signed certificates
+		w.patch("n2", keyN(5)+" u2") // the administrator goes back to self-signed certificates
 		settle()
 		w.pin(p, "n2", "u2", keyN(5))
 	})
@@ -355,12 +400,12 @@ func TestRenewedNode(t *testing.T) {
 		w.wantData(map[string]string{"n1": keyN(2) + " new"})
 
 		w.refused(p, "n1", "new", keyN(3), "pinned")
-		w.api.patch("n1", keyN(3)+" new") // the command in the error
+		w.patch("n1", keyN(3)+" new") // the command in the error
 		settle()
 		w.pin(p, "n1", "new", keyN(3))
 		w.refused(p, "n1", "new", keyN(2), "pinned")
 
-		w.api.patch("n1", nil) // the only entry: it is not written back
+		w.patch("n1", nil) // the only entry: it is not written back
 		settle()
 		w.wantData(map[string]string{})
 		w.unknown(p, "n1", "new")
@@ -374,18 +419,15 @@ func TestMissing(t *testing.T) {
 	test(t, func(w *world) {
 		p, _ := w.replica()
 		w.pin(p, "n1", "u1", keyN(1))
-		w.api.put(nil)
+		w.api.Put(configMapPath, nil)
 		settle()
 		w.pin(p, "n1", "u1", keyN(1))
 		w.refused(p, "n1", "u1", keyN(8), "pinned")
-		if err := p.Pin(w.Context(), "n2", "u2", keyN(2)); err == nil ||
-			!strings.Contains(err.Error(), `has not been written yet: it does not exist: create it with "helm upgrade"`) {
-			t.Errorf("got error %v", err)
-		}
+		w.notPinned(p, "n2", "u2", keyN(2), `has not been written yet: it does not exist: create it with "helm upgrade"`)
 		settle()
 		w.wantData(nil)
 		w.unknown(p, "n2", "u2")
-		w.api.put(&corev1.ConfigMap{})
+		w.put(nil)
 		settle()
 		w.unknown(p, "n1", "u1")
 		w.pin(p, "n1", "u1", keyN(8))
@@ -399,19 +441,11 @@ func TestUnavailable(t *testing.T) {
 	test(t, func(w *world) {
 		p, _ := w.replica()
 		w.pin(p, "n1", "u1", keyN(1))
-		w.api.fail(&fakeapi.Refusal{})
-		start := time.Now()
-		err := p.Pin(w.Context(), "n2", "u2", keyN(2))
-		if err == nil || !strings.Contains(err.Error(), "has not been written yet") ||
-			!strings.Contains(err.Error(), "connection refused") {
-			t.Errorf("got error %v", err)
-		}
-		if took := time.Since(start); took != storeTimeout {
-			t.Errorf("waited %v", took)
-		}
+		w.fail(&fakeapi.Refusal{})
+		w.notPinned(p, "n2", "u2", keyN(2), "has not been written yet", "connection refused")
 		w.pin(p, "n1", "u1", keyN(1))
 		w.refused(p, "n1", "u1", keyN(3), "pinned")
-		w.api.fail(nil)
+		w.fail(nil)
 		settle()
 		w.pin(p, "n2", "u2", keyN(2))
 	})
@@ -421,14 +455,11 @@ func TestUnavailable(t *testing.T) {
 // has no URL, whose random timeout would make each attempt a new error in the log.
 func TestStartDuringOutage(t *testing.T) {
 	test(t, func(w *world) {
-		w.api.patch("n1", keyN(1)+" u1")
-		w.api.fail(&fakeapi.Refusal{})
+		w.patch("n1", keyN(1)+" u1")
+		w.fail(&fakeapi.Refusal{})
 		p, _ := w.replica()
-		err := p.Pin(w.Context(), "n1", "u1", keyN(2))
-		if err == nil || !strings.Contains(err.Error(), "has not been read yet: cannot read it: dial tcp") {
-			t.Errorf("got error %v", err)
-		}
-		w.api.fail(nil)
+		w.notPinned(p, "n1", "u1", keyN(2), "has not been read yet: cannot read it: dial tcp")
+		w.fail(nil)
 		settle()
 		w.refused(p, "n1", "u1", keyN(2), keyN(1)+"; to accept") // the stored key counts, not the one seen during the outage
 		w.pin(p, "n1", "u1", keyN(1))
@@ -458,14 +489,14 @@ func TestStaleNodes(t *testing.T) {
 	test(t, func(w *world) {
 		p, _ := w.replica()
 		w.pin(p, "n1", "u1", keyN(1))
-		w.nodes.freeze()
+		w.nodes.locked(func() { w.nodes.stale = maps.Clone(w.nodes.known) }) // all watches of nodes hang
 		w.nodes.set("new", "u")
-		w.api.patch("new", keyN(3)+" u") // by another replica
-		w.api.patch("old", keyN(4)+" u") // of a deleted node
-		w.nodes.fail(errors.New("connection refused"))
+		w.patch("new", keyN(3)+" u") // by another replica
+		w.patch("old", keyN(4)+" u") // of a deleted node
+		w.nodes.locked(func() { w.nodes.err = errors.New("connection refused") })
 		time.Sleep(2*pruneInterval + time.Minute)
 		w.wantData(map[string]string{"n1": keyN(1) + " u1", "new": keyN(3) + " u", "old": keyN(4) + " u"})
-		w.nodes.fail(nil)
+		w.nodes.locked(func() { w.nodes.err = nil })
 		time.Sleep(pruneInterval)
 		w.wantData(map[string]string{"n1": keyN(1) + " u1", "new": keyN(3) + " u"})
 		w.nodes.set("new", "u2") // created again
@@ -482,7 +513,7 @@ func TestInvalidEntry(t *testing.T) {
 		test(t, func(w *world) {
 			p, _ := w.replica()
 			w.pin(p, "n1", "u1", keyN(1))
-			w.api.patch("n1", value)
+			w.patch("n1", value)
 			settle()
 			w.refused(p, "n1", "u1", keyN(1), `the entry n1 of ConfigMap kube-system/pins is not "sha256:KEY UID"`)
 			w.wantData(map[string]string{"n1": value})
@@ -496,35 +527,31 @@ func TestFull(t *testing.T) {
 		name := func(i int) string { return fmt.Sprintf("ip-10-0-%d-%d.eu-central-1.compute.internal", i/256, i%256) }
 		uid := func(i int) types.UID { return types.UID(fmt.Sprintf("aaaaaaaa-bbbb-cccc-dddd-%012d", i)) }
 		const n = 8000
-		full := &corev1.ConfigMap{Data: map[string]string{}}
+		full := map[string]any{}
 		bytes := 0
 		for i := range n {
 			w.nodes.set(name(i), uid(i))
 			value := pin{uid(i), keyN(i)}.String()
 			if bytes += sizeOf(name(i), value); bytes <= maxBytes {
-				full.Data[name(i)] = value
+				full[name(i)] = value
 			}
 		}
-		if len(full.Data) < 6000 {
-			t.Errorf("it has room for %d nodes", len(full.Data))
+		if len(full) < 6000 {
+			t.Errorf("it has room for %d nodes", len(full))
 		}
-		delete(full.Data, name(0))
-		w.api.put(full)
+		delete(full, name(0))
+		w.put(full)
 		p, _ := w.replica()
 		settle()
 		w.pin(p, name(0), uid(0), keyN(0))
 		before := w.api.Written()
-		err := p.Pin(w.Context(), name(n-1), uid(n-1), keyN(1))
-		if err == nil || !strings.Contains(err.Error(), "it is full with ") ||
-			!strings.Contains(err.Error(), "serverTLSBootstrap") {
-			t.Errorf("got error %v", err)
-		}
+		w.notPinned(p, name(n-1), uid(n-1), keyN(1), "it is full with ", "serverTLSBootstrap")
 		settle()
 		if n := w.api.Written() - before; n != 0 {
 			t.Errorf("%d writes of a full ConfigMap", n)
 		}
 		w.nodes.set(name(1), "")
-		w.api.patch(name(1), nil)
+		w.patch(name(1), nil)
 		settle()
 		w.pin(p, name(n-1), uid(n-1), keyN(1))
 	})
@@ -536,7 +563,7 @@ func TestWritesAreLimited(t *testing.T) {
 		p, _ := w.replica()
 		w.pin(p, "n1", "u1", keyN(1))
 		for range 600 {
-			w.api.put(&corev1.ConfigMap{})
+			w.put(nil)
 			p.want("n1", pin{"u1", keyN(1)}) // by the next scrape
 			time.Sleep(time.Second)
 		}
@@ -551,15 +578,9 @@ func TestForbidden(t *testing.T) {
 	test(t, func(w *world) {
 		p, _ := w.replica()
 		settle()
-		w.api.RefuseBy(func(string, string) *fakeapi.Refusal {
-			return fakeapi.Refuse(403, "Forbidden", "configmaps is forbidden")
-		})
-		err := p.Pin(w.Context(), "n1", "u1", keyN(1))
-		if err == nil || !strings.Contains(err.Error(), "ConfigMap kube-system/pins has not been written yet: cannot write "+
-			"it: the ServiceAccount needs permission to list, watch and update it: configmaps is forbidden") {
-			t.Errorf("got error %v", err)
-		}
-		w.unknown(p, "n1", "u1")
+		w.api.Forbid("", "")
+		w.notPinned(p, "n1", "u1", keyN(1), "ConfigMap kube-system/pins has not been written yet: cannot write it: "+
+			"the ServiceAccount needs permission to list, watch and update it: not allowed by RBAC")
 	})
 }
 

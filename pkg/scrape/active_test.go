@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -66,7 +67,7 @@ func read(s *Scraper, reader uint64, nodes []string) {
 }
 
 func TestActiveNodeIsScrapedMoreOften(t *testing.T) {
-	runWith(t, activeNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
+	run(t, Config{Active: activeNodes}, nil, func(t *testing.T, c *cluster, s *Scraper) {
 		names := setNodes(s, 20)
 		pass(2 * interval)
 		read(s, 0, []string{"n7", "unknown", "", "n7"})
@@ -120,7 +121,7 @@ func TestActiveNodeIsScrapedMoreOften(t *testing.T) {
 }
 
 func TestNoNodeIsActiveWithoutAResolution(t *testing.T) {
-	run(t, nil, func(t *testing.T, c *cluster, s *Scraper) {
+	run(t, Config{}, nil, func(t *testing.T, c *cluster, s *Scraper) {
 		names := setNodes(s, 3)
 		for range 12 {
 			read(s, 1, names)
@@ -157,7 +158,7 @@ func TestActiveBudget(t *testing.T) {
 		{1, 1, 1, interval},
 	} {
 		t.Run(fmt.Sprint(tc.budget, tc.nodes, tc.active), func(t *testing.T) {
-			runWith(t, Active{5 * time.Second, tc.budget}, nil, func(t *testing.T, c *cluster, s *Scraper) {
+			run(t, Config{Active: Active{5 * time.Second, tc.budget}}, nil, func(t *testing.T, c *cluster, s *Scraper) {
 				names := setNodes(s, tc.nodes)
 				for range 10 {
 					read(s, 0, names[:tc.active])
@@ -215,26 +216,29 @@ func TestScrapesPrecedeReads(t *testing.T) {
 	for _, tc := range []struct {
 		period, jitter time.Duration
 		pass           int // a replica gets one of so many reads, in no order
+		pods           int // on each node; scrapes of many pods on few nodes need not be spread over much time
 	}{
-		{15 * time.Second, 0, 1},
-		{15 * time.Second, 200 * time.Millisecond, 1},
-		{15100 * time.Millisecond, 0, 1},
-		{14900 * time.Millisecond, 50 * time.Millisecond, 1},
-		{15 * time.Second, 100 * time.Millisecond, 2},
-		{30 * time.Second, 0, 1},
-		{60 * time.Second, 100 * time.Millisecond, 1},
-		{7 * time.Second, 0, 1},
+		{15 * time.Second, 0, 1, 1},
+		{15 * time.Second, 0, 1, 1000},
+		{15 * time.Second, 200 * time.Millisecond, 1, 1},
+		{15100 * time.Millisecond, 0, 1, 1},
+		{14900 * time.Millisecond, 50 * time.Millisecond, 1, 1},
+		{15 * time.Second, 100 * time.Millisecond, 2, 1},
+		{30 * time.Second, 0, 1, 1},
+		{60 * time.Second, 100 * time.Millisecond, 1, 1},
+		{7 * time.Second, 0, 1, 1},
 	} {
 		t.Run(fmt.Sprint(tc), func(t *testing.T) {
-			runWith(t, activeNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
+			run(t, Config{Active: activeNodes}, nil, func(t *testing.T, c *cluster, s *Scraper) {
 				names := setNodes(s, 40)[:4]
 				pass(interval + 1234*time.Millisecond)
 				random := newRandom(t)
 				var old, reads int
 				for i := range 100 {
 					if random.IntN(tc.pass) == 0 || i < 2 {
-						read(s, 1, names)
-						read(s, 1, names) // an autoscaler with two metrics
+						for range 2 { // an autoscaler with two metrics
+							s.Read(1, len(names)*tc.pods, slices.Values(names))
+						}
 					}
 					// What the replica does not get, the other one does, with the same schedule.
 					if i > 12 {
@@ -262,61 +266,53 @@ func TestScrapesPrecedeReads(t *testing.T) {
 	}
 }
 
-// TestReadOfManyPods reads many pods on few nodes. Their scrapes need not be spread over much time.
-func TestReadOfManyPods(t *testing.T) {
-	runWith(t, activeNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
-		names := setNodes(s, 40)
-		for i := range 20 {
-			s.Read(1, 4000, slices.Values(names[:4]))
-			for _, name := range names[:4] {
-				if age := ageAt(c.times(name), time.Since(c.start)); i > 12 && age > minLead+time.Second/2 {
-					t.Errorf("%s: got metrics that were %v old", name, age)
-				}
-			}
-			pass(interval)
-		}
-	})
-}
-
-// TestFirstReadCausesNoBurst checks that many nodes that become active at once are not scraped at
-// once, also if one reader reads all of them.
-func TestFirstReadCausesNoBurst(t *testing.T) {
+// TestBursts checks that many nodes that become active at once are not scraped at once, whether one read
+// is of all of them, or many reads are of a node each, such as the first events of a watch.
+func TestBursts(t *testing.T) {
 	const nodes = 2000
-	runWith(t, activeNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
-		names := setNodes(s, nodes)
-		pass(2 * interval)
-		start := time.Since(c.start)
-		for range 20 {
-			read(s, 1, names)
-			pass(interval)
-		}
-		end := time.Since(c.start)
-		perSlot := map[time.Duration]int{} // scrapes in a quarter of a second
-		total := 0
-		for _, times := range c.scrapes {
-			for _, at := range after(times, start) {
-				perSlot[at/(interval/slots)]++
-				total++
-			}
-		}
-		most := 0
-		for _, n := range perSlot {
-			most = max(most, n)
-		}
-		// Evenly, there would be 2000 ÷ 7.5 s × 0.25 s = 67. Within half of the resolution, there are twice
-		// as many. Right after the first read, there are these and the regular ones.
-		if most > 260 {
-			t.Errorf("got up to %d scrapes in a slot", most)
-		}
-		if limit := int(2*nodes*(end-start)/interval) + nodes; total > limit {
-			t.Errorf("got %d scrapes, want at most %d", total, limit)
-		}
-		t.Logf("at most %d scrapes in %v, %d in all", most, interval/slots, total)
-	})
+	for _, tc := range []struct {
+		name   string
+		budget float64
+		split  int // reads
+		pass   time.Duration
+		most   int // scrapes in a slot of a quarter of a second
+	}{
+		// Evenly, there would be 2000 ÷ 7.5 s × 0.25 s = 67. Within half of the resolution, there are twice as
+		// many. Right after the first read, there are these and the regular ones.
+		{"one reader", 2, 1, 20 * interval, 260},
+		{"many reads", 10, nodes, 5 * time.Second, 3 * nodes / 20},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			run(t, Config{Active: Active{5 * time.Second, tc.budget}}, nil, func(t *testing.T, c *cluster, s *Scraper) {
+				names := setNodes(s, nodes)
+				pass(2*interval + interval/3)
+				start := time.Since(c.start)
+				for now := time.Duration(0); now < tc.pass; now += interval {
+					for part := range slices.Chunk(names, nodes/tc.split) {
+						read(s, uint64(1%tc.split), part) // 0, if there are many
+					}
+					pass(min(interval, tc.pass))
+				}
+				perSlot, total := map[time.Duration]int{}, 0
+				for _, name := range names {
+					for _, at := range after(c.times(name), start-1) {
+						perSlot[at.Truncate(interval/slots)]++
+						total++
+					}
+				}
+				if most := slices.Max(slices.Collect(maps.Values(perSlot))); most > tc.most {
+					t.Errorf("got up to %d scrapes in a slot", most)
+				}
+				if limit := int(tc.budget*nodes*tc.pass.Seconds()/interval.Seconds()) + nodes; total > limit {
+					t.Errorf("got %d scrapes, want at most %d", total, limit)
+				}
+			})
+		})
+	}
 }
 
 func TestFailingNodeIsNotScrapedMoreOften(t *testing.T) {
-	runWith(t, activeNodes, fails, func(t *testing.T, c *cluster, s *Scraper) {
+	run(t, Config{Active: activeNodes}, fails, func(t *testing.T, c *cluster, s *Scraper) {
 		setNodes(s, 10)
 		for range 120 {
 			read(s, 0, []string{"n1"})
@@ -336,7 +332,7 @@ func TestFailingNodeIsNotScrapedMoreOften(t *testing.T) {
 }
 
 func TestDeletedNodesAreNotActive(t *testing.T) {
-	runWith(t, activeNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
+	run(t, Config{Active: activeNodes}, nil, func(t *testing.T, c *cluster, s *Scraper) {
 		names := setNodes(s, 4)
 		pass(time.Second)
 		read(s, 1, names)
@@ -410,7 +406,7 @@ func TestRandomReads(t *testing.T) {
 				}
 				return nil
 			}
-			runWith(t, active, fetch, func(t *testing.T, cluster *cluster, s *Scraper) {
+			run(t, Config{Active: active}, fetch, func(t *testing.T, cluster *cluster, s *Scraper) {
 				c = cluster
 				exists := map[string]time.Duration{}
 				name := func() string { return fmt.Sprint("n", random.IntN(40)) }
@@ -528,7 +524,7 @@ func (c *cluster) checkGaps(t *testing.T, resolution time.Duration) {
 // resolution: the fewer nodes there are, the less need be spread.
 func TestFirstReadInSmallCluster(t *testing.T) {
 	active := Active{Resolution: 5 * time.Second, Budget: 10}
-	runWith(t, active, nil, func(t *testing.T, c *cluster, s *Scraper) {
+	run(t, Config{Active: active}, nil, func(t *testing.T, c *cluster, s *Scraper) {
 		names := setNodes(s, 32)
 		pass(2*interval + interval/3)
 		start := time.Since(c.start)
@@ -545,34 +541,6 @@ func TestFirstReadInSmallCluster(t *testing.T) {
 	})
 }
 
-// TestManyReadsAreSpread checks that many reads of a node each, such as the first events of a watch,
-// cause no burst.
-func TestManyReadsAreSpread(t *testing.T) {
-	const nodes = 2000
-	active := Active{Resolution: 5 * time.Second, Budget: 10}
-	runWith(t, active, nil, func(t *testing.T, c *cluster, s *Scraper) {
-		names := setNodes(s, nodes)
-		pass(2*interval + interval/3)
-		start := time.Since(c.start)
-		for _, name := range names {
-			read(s, 0, []string{name})
-		}
-		pass(active.Resolution)
-		perSlot := map[time.Duration]int{}
-		for _, name := range names {
-			for _, at := range after(c.times(name), start-1) {
-				perSlot[at.Truncate(interval/slots)]++
-			}
-		}
-		const mean = nodes / 20 // in 5 s
-		for slot, n := range perSlot {
-			if n > 3*mean {
-				t.Errorf("got %d scrapes after %v, want at most %d", n, slot-start, 3*mean)
-			}
-		}
-	})
-}
-
 // TestSlowNodeIsNotScrapedAllTheTime checks that a node that takes longer than the resolution is left
 // alone for as long as its scrapes take, but is still scraped once in each interval.
 func TestSlowNodeIsNotScrapedAllTheTime(t *testing.T) {
@@ -583,7 +551,7 @@ func TestSlowNodeIsNotScrapedAllTheTime(t *testing.T) {
 			time.Sleep(took)
 			return nil
 		}
-		runWith(t, Active{Resolution: 5 * time.Second, Budget: 10}, slow, func(t *testing.T, c *cluster, s *Scraper) {
+		run(t, Config{Active: Active{Resolution: 5 * time.Second, Budget: 10}}, slow, func(t *testing.T, c *cluster, s *Scraper) {
 			names := setNodes(s, 1)
 			for range 20 {
 				read(s, 0, names)

@@ -46,7 +46,7 @@ func TestLogsWrongClocks(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, nil, func(t *testing.T, c *cluster, s *Scraper) {
+			run(t, Config{}, nil, func(t *testing.T, c *cluster, s *Scraper) {
 				report := func(n int, r usage.Report) {
 					r.ClockKnown = true
 					c.set(func() { c.clocks[fmt.Sprint("n", n)] = r })

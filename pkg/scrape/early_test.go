@@ -40,10 +40,8 @@ func TestPlan(t *testing.T) {
 		{"several", []usage.Missing{young(0, 3), old(4, 0), unsampled, old(14, 60)}, withSummary(2 * time.Second)},
 		{"several: one on demand", []usage.Missing{old(14, 0), young(0, 60)}, withSummary(1200 * time.Millisecond)},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if got := newPlan(tc.missing, now); got != tc.want {
-				t.Errorf("got %+v, want %+v", got, tc.want)
-			}
-		})
+		if got := newPlan(tc.missing, now); got != tc.want {
+			t.Errorf("%s: got %+v, want %+v", tc.name, got, tc.want)
+		}
 	}
 }

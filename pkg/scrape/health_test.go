@@ -19,7 +19,7 @@ func TestHealth(t *testing.T) {
 		}
 		return nil
 	}
-	run(t, fetch, func(t *testing.T, c *cluster, s *Scraper) {
+	run(t, Config{}, fetch, func(t *testing.T, c *cluster, s *Scraper) {
 		if _, ok := s.Node("n1"); ok {
 			t.Error("got a status of an unknown node")
 		}

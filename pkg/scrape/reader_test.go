@@ -45,15 +45,6 @@ func TestPeriods(t *testing.T) {
 	}
 }
 
-func TestNextPredictedRead(t *testing.T) {
-	r := &reader{last: 100, period: 15}
-	for _, tc := range [][2]time.Duration{{0, 115}, {100, 115}, {115, 115}, {116, 130}, {131, 145}} {
-		if got := r.after(tc[0]); got != tc[1] {
-			t.Errorf("after(%d) = %d, want %d", tc[0], got, tc[1])
-		}
-	}
-}
-
 // TestReadersAreLimited checks that a flood of readers does not grow memory, and hardly affects
 // readers that read at that time.
 func TestReadersAreLimited(t *testing.T) {

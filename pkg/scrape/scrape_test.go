@@ -3,7 +3,6 @@ package scrape
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -161,31 +160,21 @@ func node(name string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}}
 }
 
-// run starts a Scraper in a bubble of fake time, calls f, and stops the Scraper.
-func run(t *testing.T, fetch fetchFunc, f func(*testing.T, *cluster, *Scraper)) {
-	t.Helper()
-	runWith(t, Active{}, fetch, f)
-}
-
-// runWith is run with active nodes.
-func runWith(t *testing.T, active Active, fetch fetchFunc, f func(*testing.T, *cluster, *Scraper)) {
-	t.Helper()
-	runConfigured(t, func(*cluster) Config { return Config{Active: active} }, fetch, f)
-}
-
-// runConfigured is run with a configuration of active nodes and storage.
-func runConfigured(
-	t *testing.T, configure func(*cluster) Config, fetch fetchFunc, f func(*testing.T, *cluster, *Scraper),
-) {
+// run starts a Scraper with a Config of active nodes and storage in a bubble of fake time, calls f, and
+// stops the Scraper.
+func run(t *testing.T, config Config, fetch fetchFunc, f func(*testing.T, *cluster, *Scraper)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{
 			start: time.Now(), fetch: fetch,
 			scrapes: map[string][]time.Duration{}, put: map[string]int{}, clocks: map[string]usage.Report{},
 		}
-		config := configure(c)
 		config.Fetcher, config.Sink, config.Observer = fetcher{c}, sink{c}, c
 		config.Interval = interval
+		config.Storage.Sink = storageSink{c}
+		config.Storage.Observe = func(_ time.Duration, r reason.Reason) {
+			c.set(func() { c.storageReasons = append(c.storageReasons, r) })
+		}
 		s := New(config)
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 		c.lines = func() []string {
@@ -210,18 +199,16 @@ func pass(d time.Duration) {
 func fails(context.Context, string) error { return errors.New(`node "n1": no`) }
 
 func TestNodesAreScrapedAtTheirOffsets(t *testing.T) {
-	run(t, nil, func(t *testing.T, c *cluster, s *Scraper) {
-		for i := range 20 {
-			s.Set(node(fmt.Sprint("n", i)))
-		}
+	run(t, Config{}, nil, func(t *testing.T, c *cluster, s *Scraper) {
+		setNodes(s, 20)
 		pass(10 * interval)
 		offsets := map[time.Duration]bool{}
 		for name, times := range c.scrapes {
 			if times[0] != 0 || len(times) < 10 || len(times) > 11 {
 				t.Errorf("%s was scraped first after %v, and %d times in 10 intervals", name, times[0], len(times))
 			}
-			for j := 2; j < len(times); j++ {
-				if gap := times[j] - times[j-1]; gap != interval {
+			for _, gap := range gaps(times[1:]) {
+				if gap != interval {
 					t.Errorf("%s: got %v between two scrapes, want %v", name, gap, interval)
 				}
 			}
@@ -234,27 +221,19 @@ func TestNodesAreScrapedAtTheirOffsets(t *testing.T) {
 }
 
 func TestHangingNodesDelayNoOther(t *testing.T) {
-	hang := func(ctx context.Context, node string) error {
-		if !strings.HasPrefix(node, "hangs") {
+	hang := func(_ context.Context, node string) error {
+		if node == "healthy" {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(10 * time.Second):
-		}
+		time.Sleep(10 * time.Second)
 		return errors.New("timeout")
 	}
-	run(t, hang, func(t *testing.T, c *cluster, s *Scraper) {
-		for i := range 8 {
-			s.Set(node(fmt.Sprint("hangs", i)))
-		}
+	run(t, Config{}, hang, func(t *testing.T, c *cluster, s *Scraper) {
+		setNodes(s, 8)
 		s.Set(node("healthy"))
 		pass(5 * interval)
-		times := c.scrapes["healthy"]
-		for j := 1; j < len(times); j++ {
-			if times[0] > 0 || times[j]-times[j-1] > interval {
-				t.Errorf("the healthy node was scraped late: %v", times)
-			}
+		if times := c.times("healthy"); times[0] > 0 || slices.Max(gaps(times)) > interval {
+			t.Errorf("the healthy node was scraped late: %v", times)
 		}
 	})
 }
@@ -263,7 +242,7 @@ func TestHangingNodesDelayNoOther(t *testing.T) {
 // lateness, not as duration.
 func TestWaitsForPermits(t *testing.T) {
 	slow := func(context.Context, string) error { time.Sleep(3 * time.Second); return nil }
-	run(t, slow, func(t *testing.T, c *cluster, s *Scraper) {
+	run(t, Config{}, slow, func(t *testing.T, c *cluster, s *Scraper) {
 		c.set(func() { c.queued = 2 * time.Second })
 		s.Set(node("n1"))
 		pass(4 * time.Second)
@@ -274,7 +253,7 @@ func TestWaitsForPermits(t *testing.T) {
 }
 
 func TestFailingNodeIsRetried(t *testing.T) {
-	run(t, fails, func(t *testing.T, c *cluster, s *Scraper) {
+	run(t, Config{}, fails, func(t *testing.T, c *cluster, s *Scraper) {
 		s.Set(node("n1"))
 		pass(20 * interval)
 		failed := c.scrapes["n1"]
@@ -303,7 +282,7 @@ func TestFailingNodeIsRetried(t *testing.T) {
 }
 
 func TestNodeIsScrapedEarlyForMissingMetrics(t *testing.T) {
-	run(t, nil, func(t *testing.T, c *cluster, s *Scraper) {
+	run(t, Config{}, nil, func(t *testing.T, c *cluster, s *Scraper) {
 		const wait = 1200 * time.Millisecond
 		c.set(func() { c.missing = soon })
 		s.Set(node("n1"))
@@ -330,7 +309,7 @@ func TestNodeIsScrapedEarlyForMissingMetrics(t *testing.T) {
 }
 
 func TestEarlyScrapesAreLimited(t *testing.T) {
-	run(t, nil, func(t *testing.T, c *cluster, s *Scraper) {
+	run(t, Config{}, nil, func(t *testing.T, c *cluster, s *Scraper) {
 		c.set(func() { c.missing = soon }) // always: containers start all the time
 		s.Set(node("n1"))
 		pass(100 * interval)
@@ -341,7 +320,7 @@ func TestEarlyScrapesAreLimited(t *testing.T) {
 }
 
 func TestSummaryIsFetchedOnceWhileRatesAreMissing(t *testing.T) {
-	run(t, nil, func(t *testing.T, c *cluster, s *Scraper) {
+	run(t, Config{}, nil, func(t *testing.T, c *cluster, s *Scraper) {
 		if !s.WarmedUp() {
 			t.Error("not warmed up without any node")
 		}
@@ -383,7 +362,7 @@ func TestSummaryIsFetchedAgainAfterAGap(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, nil, func(t *testing.T, c *cluster, s *Scraper) {
+			run(t, Config{}, nil, func(t *testing.T, c *cluster, s *Scraper) {
 				c.set(func() { c.missing, c.stillMissing = rates, rates })
 				s.Set(node("n1"))
 				pass(interval / 2)
@@ -408,11 +387,9 @@ func TestSummaryIsFetchedAgainAfterAGap(t *testing.T) {
 }
 
 func TestMetricsWithoutSummaries(t *testing.T) {
-	run(t, nil, func(t *testing.T, c *cluster, s *Scraper) {
+	run(t, Config{}, nil, func(t *testing.T, c *cluster, s *Scraper) {
 		c.set(func() { c.summaryErr, c.missing = errors.New("status 403"), rates })
-		for i := range 5 {
-			s.Set(node(fmt.Sprint("n", i)))
-		}
+		setNodes(s, 5)
 		pass(3 * interval)
 		if c.put["n0"] < 4 || c.putSummaries != 0 || len(c.summarized) != 5 || c.summarized[0] == nil {
 			t.Errorf("got %d scrapes, %d summaries, %v observed, want scrapes only and five errors",
@@ -431,7 +408,7 @@ func TestWarmedUpDoesNotWaitForFailingOrDeletedNodes(t *testing.T) {
 		}
 		return nil
 	}
-	run(t, failDead, func(t *testing.T, c *cluster, s *Scraper) {
+	run(t, Config{}, failDead, func(t *testing.T, c *cluster, s *Scraper) {
 		c.set(func() { c.missing, c.stillMissing = rates, rates })
 		s.Set(node("dead"))
 		synctest.Wait()
@@ -451,7 +428,7 @@ func TestWarmedUpDoesNotWaitForFailingOrDeletedNodes(t *testing.T) {
 }
 
 func TestSinkReceivesTheCapacity(t *testing.T) {
-	run(t, nil, func(t *testing.T, c *cluster, s *Scraper) {
+	run(t, Config{}, nil, func(t *testing.T, c *cluster, s *Scraper) {
 		n := node("n1")
 		n.Status.Capacity = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3920m")}
 		for n, want := range map[*corev1.Node]uint64{n: 3_920_000_000, node("unknown"): 0} {
@@ -465,7 +442,7 @@ func TestSinkReceivesTheCapacity(t *testing.T) {
 }
 
 func TestDelete(t *testing.T) {
-	run(t, nil, func(t *testing.T, c *cluster, s *Scraper) {
+	run(t, Config{}, nil, func(t *testing.T, c *cluster, s *Scraper) {
 		s.Set(node("n1"))
 		synctest.Wait()
 		c.set(func() { c.fetch = func(ctx context.Context, _ string) error { <-ctx.Done(); return nil } })
@@ -488,7 +465,7 @@ func TestDelete(t *testing.T) {
 }
 
 func TestSet(t *testing.T) {
-	run(t, nil, func(t *testing.T, c *cluster, s *Scraper) {
+	run(t, Config{}, nil, func(t *testing.T, c *cluster, s *Scraper) {
 		s.Set(node("n1"))
 		pass(interval)
 		changed := node("n1")
@@ -518,7 +495,7 @@ func TestPanicAffectsOneNode(t *testing.T) {
 		}
 		return nil
 	}
-	run(t, boom, func(t *testing.T, c *cluster, s *Scraper) {
+	run(t, Config{}, boom, func(t *testing.T, c *cluster, s *Scraper) {
 		s.Set(node("bad"))
 		s.Set(node("good"))
 		pass(3 * interval)
@@ -543,7 +520,7 @@ func TestLogOfFailures(t *testing.T) {
 		"another reason": {forbidden, []string{"Scraping failed", "forbidden"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, fails, func(t *testing.T, c *cluster, s *Scraper) {
+			run(t, Config{}, fails, func(t *testing.T, c *cluster, s *Scraper) {
 				s.Set(node("n1"))
 				pass(10 * interval)
 				c.set(func() { c.fetch = tc.then })
@@ -557,15 +534,6 @@ func TestLogOfFailures(t *testing.T) {
 	}
 }
 
-// TestRetryDelayAfterManyFailures has a node fail for days.
-func TestRetryDelayAfterManyFailures(t *testing.T) {
-	for failures := 1; failures < 100_000; failures++ {
-		if d := retryDelay(interval, failures); d <= 0 || d > interval {
-			t.Fatalf("after %d failures: got a delay of %v", failures, d)
-		}
-	}
-}
-
 func TestAlive(t *testing.T) {
 	hang := func(ctx context.Context, node string) error {
 		if node == "hangs" {
@@ -573,7 +541,7 @@ func TestAlive(t *testing.T) {
 		}
 		return ctx.Err()
 	}
-	run(t, hang, func(t *testing.T, c *cluster, s *Scraper) {
+	run(t, Config{}, hang, func(t *testing.T, c *cluster, s *Scraper) {
 		s.Set(node("hangs"))
 		s.Set(node("n1"))
 		pass(10*time.Minute + time.Millisecond) // between two scrapes of n1
@@ -586,17 +554,4 @@ func TestAlive(t *testing.T) {
 			t.Error("stuck scrapes: got nil, want an error")
 		}
 	})
-}
-
-func TestNextRegular(t *testing.T) {
-	s := New(Config{Interval: interval})
-	target := &target{offset: 4 * time.Second}
-	for _, tc := range []struct{ now, want time.Duration }{
-		{0, 4 * time.Second}, {4 * time.Second, 19 * time.Second}, {3 * time.Second, 4 * time.Second},
-		{18 * time.Second, 19 * time.Second}, {29 * time.Second, 34 * time.Second},
-	} {
-		if got := s.nextRegular(target, tc.now); got != tc.want {
-			t.Errorf("nextRegular(%v) = %v, want %v", tc.now, got, tc.want)
-		}
-	}
 }

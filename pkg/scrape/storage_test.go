@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -22,17 +21,9 @@ func (s storageSink) Put(node string, _ *usage.Scrape) {
 
 func (s storageSink) Forget(node string) { s.forget("storage " + node) }
 
-// runStorage is run with requests for storage every minute.
-func runStorage(t *testing.T, active Active, ready func() bool, f func(*testing.T, *cluster, *Scraper)) {
-	t.Helper()
-	runConfigured(t, func(c *cluster) Config {
-		return Config{Active: active, Storage: Storage{
-			Interval: time.Minute, Sink: storageSink{c}, Ready: ready,
-			Observe: func(_ time.Duration, r reason.Reason) {
-				c.set(func() { c.storageReasons = append(c.storageReasons, r) })
-			},
-		}}
-	}, nil, f)
+// withStorage returns a Config with requests for storage every minute.
+func withStorage(ready func() bool) Config {
+	return Config{Storage: Storage{Interval: time.Minute, Ready: ready}}
 }
 
 func always() bool { return true }
@@ -42,7 +33,9 @@ func always() bool { return true }
 func TestStorageFollowsScrapes(t *testing.T) {
 	for name, active := range map[string]Active{"all nodes": {}, "active": activeNodes} {
 		t.Run(name, func(t *testing.T) {
-			runStorage(t, active, always, func(t *testing.T, c *cluster, s *Scraper) {
+			config := withStorage(always)
+			config.Active = active
+			run(t, config, nil, func(t *testing.T, c *cluster, s *Scraper) {
 				setNodes(s, 1)
 				for range 10 * 4 {
 					read(s, 0, []string{"n0"})
@@ -73,7 +66,7 @@ func TestStorageFollowsScrapes(t *testing.T) {
 // its first metrics, that a fleet is spread then, and that new nodes stop nothing.
 func TestStorageStartsLate(t *testing.T) {
 	var ready atomic.Bool
-	runStorage(t, Active{}, ready.Load, func(t *testing.T, c *cluster, s *Scraper) {
+	run(t, withStorage(ready.Load), nil, func(t *testing.T, c *cluster, s *Scraper) {
 		setNodes(s, 200)
 		pass(time.Hour)
 		if len(c.requests()) != 0 {
@@ -110,7 +103,7 @@ func TestStorageStartsLate(t *testing.T) {
 
 // TestStorageThatFails checks that a failed request is repeated a few times, and logged once.
 func TestStorageThatFails(t *testing.T) {
-	runStorage(t, Active{}, always, func(t *testing.T, c *cluster, s *Scraper) {
+	run(t, withStorage(always), nil, func(t *testing.T, c *cluster, s *Scraper) {
 		c.set(func() { c.fetchStorage = func(context.Context, string) error { return errors.New("no") } })
 		setNodes(s, 1)
 		pass(8*interval - 1)
@@ -135,64 +128,32 @@ func TestStorageThatFails(t *testing.T) {
 }
 
 // TestStorageThatHangs checks that a request that hangs delays no scrape, that there is one at a time,
-// and that nothing of a deleted node is stored.
+// that it ends with its node, and that nothing of a deleted node is stored.
 func TestStorageThatHangs(t *testing.T) {
-	runStorage(t, Active{}, always, func(t *testing.T, c *cluster, s *Scraper) {
-		release := make(chan struct{})
-		c.set(func() {
-			c.fetchStorage = func(context.Context, string) error { <-release; return nil }
-		})
+	run(t, withStorage(always), nil, func(t *testing.T, c *cluster, s *Scraper) {
+		c.set(func() { c.fetchStorage = func(ctx context.Context, _ string) error { <-ctx.Done(); return nil } })
 		setNodes(s, 1)
 		pass(10 * interval)
 		if len(c.requests()) != 1 || len(c.times("n0")) < 10 {
 			t.Errorf("got %d requests and %d scrapes, want 1 and at least 10", len(c.requests()), len(c.times("n0")))
 		}
 		s.Delete("n0")
-		close(release)
 		pass(time.Second)
-		if len(c.storagePut) != 0 || !slices.Contains(c.forgotten, "storage n0") ||
-			c.forgotten[len(c.forgotten)-1] != "fetcher n0" {
-			t.Errorf("stored %v, forgot %v", c.storagePut, c.forgotten)
-		}
-	})
-}
-
-// TestStorageOfADeletedNode checks that a request ends with its node, also if scrapes have followed.
-func TestStorageOfADeletedNode(t *testing.T) {
-	runStorage(t, Active{}, always, func(t *testing.T, c *cluster, s *Scraper) {
-		var ended atomic.Bool
-		c.set(func() {
-			c.fetchStorage = func(ctx context.Context, _ string) error {
-				select {
-				case <-ctx.Done():
-					ended.Store(true)
-				case <-time.After(time.Hour):
-				}
-				return ctx.Err()
-			}
-		})
-		setNodes(s, 1)
-		pass(3 * interval)
-		s.Delete("n0")
-		pass(time.Second)
-		if !ended.Load() {
-			t.Error("the request goes on after its node was deleted")
+		slices.Sort(c.forgotten)
+		if got := strings.Join(c.forgotten, ", "); got != "fetcher n0, fetcher n0, sink n0, storage n0" ||
+			len(c.storagePut) != 0 {
+			t.Errorf("stored %v, forgot %s, want the second fetcher when the request ended", c.storagePut, got)
 		}
 	})
 }
 
 func TestEarlyScrapesHaveNoStorage(t *testing.T) {
-	runStorage(t, Active{}, always, func(t *testing.T, c *cluster, s *Scraper) {
+	run(t, withStorage(always), nil, func(t *testing.T, c *cluster, s *Scraper) {
 		c.set(func() { c.missing = soon })
 		setNodes(s, 1)
 		pass(10 * time.Second)
 		c.set(func() { c.missing = nil })
 		pass(time.Minute)
-		for _, r := range c.results {
-			if at := c.times("n0")[0]; r.Kind == Early && slices.Contains(c.requests()[1:], at) {
-				t.Errorf("got a request at %v", at)
-			}
-		}
 		if len(c.requests()) != 2 {
 			t.Errorf("got %d requests, want 2", len(c.requests()))
 		}

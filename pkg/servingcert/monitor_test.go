@@ -6,135 +6,98 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"github.com/kube-vitals/kube-vitals/pkg/internal/fakeapi"
 )
 
+// leadsTo returns a patch of the spec of an APIService.
+func leadsTo(key string, value any) map[string]any {
+	return map[string]any{"service": map[string]any{key: value}}
+}
+
 // wrongAPIServices do not lead to this server, or do not verify it.
 var wrongAPIServices = map[string]struct {
-	object map[string]any
-	state  APIServiceState
-	log    []string
+	spec  map[string]any // as a patch
+	state APIServiceState
+	log   []string
 }{
 	"leads elsewhere": {
-		apiServiceTo("metrics-server"), APIServiceState{Misdirected: true},
+		leadsTo("name", "metrics-server"), APIServiceState{Misdirected: true},
 		[]string{
 			"leads elsewhere", "kubectl vitals doctor",
 			"Service kube-system/metrics-server, port 443, instead of kube-system/kube-vitals, port 443",
 		}},
 	"leads to another namespace": {
-		apiServiceWith(map[string]any{"service": map[string]any{"namespace": "other"}}), APIServiceState{Misdirected: true},
+		leadsTo("namespace", "other"), APIServiceState{Misdirected: true},
 		[]string{"leads elsewhere", "Service other/kube-vitals"}},
 	"leads elsewhere and skips verification": {
-		fakeapi.Merge(apiServiceTo("metrics-server"), map[string]any{"spec": map[string]any{"insecureSkipTLSVerify": true}}),
+		map[string]any{"service": map[string]any{"name": "metrics-server"}, "insecureSkipTLSVerify": true},
 		APIServiceState{Misdirected: true, InsecureSkipTLSVerify: true},
 		[]string{"leads elsewhere", "Service kube-system/metrics-server"}},
 	"skips verification": {
-		apiServiceWith(map[string]any{"insecureSkipTLSVerify": true}), APIServiceState{InsecureSkipTLSVerify: true},
+		map[string]any{"insecureSkipTLSVerify": true}, APIServiceState{InsecureSkipTLSVerify: true},
 		[]string{"skips verification", "insecureSkipTLSVerify is true", "caBundle"}},
 	"served by the API server itself": {
-		apiServiceWith(map[string]any{"service": nil}), APIServiceState{Misdirected: true},
+		map[string]any{"service": nil}, APIServiceState{Misdirected: true},
 		[]string{"leads elsewhere", "spec.service is missing"}},
 }
 
-// apiServiceWith returns an APIService that leads to this server, with a patch of its spec.
-func apiServiceWith(spec map[string]any) map[string]any {
-	return fakeapi.Merge(apiServiceTo("kube-vitals"), map[string]any{"spec": spec})
-}
-
-// monitor starts a Monitor without a Manager, as without --tls-secret.
-func (w *world) monitor(t *testing.T, verbosity int) *Monitor {
-	t.Helper()
-	m, err := NewMonitor(Config{Client: w.api.Config(), Service: host + ":443", APIServices: []string{stable, beta}})
-	if err != nil {
-		t.Fatal(err)
+// checkStates checks the states of both APIServices.
+func (w *world) checkStates(m *Monitor, ofStable, ofBeta APIServiceState) {
+	w.t.Helper()
+	for name, want := range map[string]APIServiceState{stable: ofStable, beta: ofBeta} {
+		if got, ok := m.States()[name]; !ok || got != want {
+			w.t.Errorf("got state %+v, %t of %s, want %+v", got, ok, name, want)
+		}
 	}
-	t.Cleanup(w.run(m, verbosity))
-	return m
 }
 
+// TestWrongAPIServices checks that a Manager logs and reports an APIService that does not lead to its
+// Service, or that is missing, and does not change it.
 func TestWrongAPIServices(t *testing.T) {
-	t.Parallel()
-	for name, c := range wrongAPIServices {
-		t.Run(name, func(t *testing.T) {
-			simulate(t, 0, func(t *testing.T, w *world) {
-				m := w.monitor(t, 0)
-				w.sleep(time.Minute)
-				for _, name := range []string{stable, beta} {
-					if got, ok := m.States()[name]; !ok || got != (APIServiceState{}) {
-						t.Errorf("got state %+v, %t of %s at first, want zero", got, ok, name)
-					}
+	simulate(t, 1, func(t *testing.T, w *world) {
+		m, right := w.replicas[0].monitor, APIServiceState{}
+		checkUnchanged := func(name string) {
+			t.Helper()
+			w.sleep(3 * time.Minute)
+			if got := w.caBundle(beta); len(got) != 0 || len(w.caBundle(stable)) == 0 {
+				t.Errorf("%s: got caBundle %q of v1beta1 and %d bytes of v1, want it in v1 only", name, got,
+					len(w.caBundle(stable)))
+			}
+		}
+		w.checkStates(m, right, right)
+		w.checkLog(0, "The APIService")
+		n := 0
+		for name, c := range wrongAPIServices {
+			n++
+			before := len(w.logged())
+			w.api.Put(apiServicePath+beta, apiServiceWith(c.spec))
+			checkUnchanged(name)
+			w.checkStates(m, right, c.state)
+			log := w.logged()[before:]
+			if got := strings.Count("\n"+log, "\nE"); got != 1 {
+				t.Errorf("%s: got %d errors in the log, want 1:\n%s", name, got, log)
+			}
+			for _, want := range append(c.log, beta) {
+				if !strings.Contains(log, want) {
+					t.Errorf("%s: got log, want %q:\n%s", name, want, log)
 				}
-				if text := w.logged(); text != "" {
-					t.Errorf("got a log although the APIServices are right:\n%s", text)
-				}
-				for n := 1; n <= 2; n++ {
-					w.api.Put(apiServicePath+beta, fakeapi.Clone(c.object))
-					w.sleep(5 * time.Minute)
-					if got := m.States()[beta]; got != c.state {
-						t.Errorf("got state %+v, want %+v", got, c.state)
-					}
-					if got := m.States()[stable]; got != (APIServiceState{}) {
-						t.Errorf("got state %+v of the other, want zero", got)
-					}
-					if got := strings.Count("\n"+w.logged(), "\nE"); got != n {
-						t.Errorf("got %d errors in the log, want %d:\n%s", got, n, w.logged())
-					}
-					w.api.Put(apiServicePath+beta, apiServiceTo("kube-vitals"))
-					w.sleep(time.Minute)
-					if got := m.States()[beta]; got != (APIServiceState{}) {
-						t.Errorf("got state %+v at last, want zero", got)
-					}
-					w.checkLog(n, "right again")
-				}
-				for _, want := range append(c.log, beta) {
-					if !strings.Contains(w.logged(), want) {
-						t.Errorf("got log, want %q:\n%s", want, w.logged())
-					}
-				}
-			})
-		})
-	}
-}
-
-// TestWrongAPIServicesAreNotChanged checks that a Manager does not change an APIService that does
-// not lead to its Service.
-func TestWrongAPIServicesAreNotChanged(t *testing.T) {
-	t.Parallel()
-	type other struct {
-		object map[string]any
-		state  *APIServiceState
-	}
-	others := map[string]other{"missing": {}}
-	for name, c := range wrongAPIServices {
-		others[name] = other{c.object, &c.state}
-	}
-	for name, c := range others {
-		t.Run(name, func(t *testing.T) {
-			simulate(t, 0, func(t *testing.T, w *world) {
-				w.api.Put(apiServicePath+beta, fakeapi.Clone(c.object))
-				r := w.start()
-				w.sleep(2 * lifetime)
-				if err := r.Ready(); err != nil {
-					t.Errorf("Ready() = %v", err)
-				}
-				if got := w.caBundle(beta); len(got) != 0 || len(w.caBundle(stable)) == 0 {
-					t.Errorf("got caBundle %q of v1beta1 and %d bytes of v1, want it in v1 only", got, len(w.caBundle(stable)))
-				}
-				w.checkLog(1, `apiService="v1beta1.metrics.k8s.io" reason`)
-				if got, ok := r.monitor.States()[beta]; ok != (c.state != nil) || ok && got != *c.state {
-					t.Errorf("got state %+v, %t, want %+v", got, ok, c.state)
-				}
-				w.api.Put(apiServicePath+beta, apiServiceTo("kube-vitals"))
-				w.sleep(time.Second)
-				if string(w.caBundle(beta)) != string(w.caBundle(stable)) {
-					t.Error("the caBundle was not written after the APIService was corrected")
-				}
-				if got, ok := r.monitor.States()[beta]; !ok || got != (APIServiceState{}) {
-					t.Errorf("got state %+v, %t after the APIService was corrected, want zero", got, ok)
-				}
-			})
-		})
-	}
+			}
+			w.api.Put(apiServicePath+beta, apiServiceWith(nil))
+			w.sleep(time.Second)
+			w.checkBundles("after "+name, string(w.caBundle(stable)))
+			w.checkStates(m, right, right)
+			w.checkLog(n, "right again")
+		}
+		w.api.Put(apiServicePath+beta, nil)
+		checkUnchanged("missing")
+		w.checkLog(1, `apiService="v1beta1.metrics.k8s.io" reason="not found"`)
+		if _, ok := m.States()[beta]; ok {
+			t.Error("an APIService that does not exist has a state")
+		}
+		w.advance(lifetime) // renewals go on
+	})
 }
 
 // TestMonitorWithoutPermission checks that a missing permission is logged once, at -v=2, and that
@@ -144,10 +107,12 @@ func TestMonitorWithoutPermission(t *testing.T) {
 	for verbosity, lines := range []int{0, 0, 2} { // one for each APIService
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
-			w.api.RefuseBy(func(string, string) *fakeapi.Refusal {
-				return fakeapi.Refuse(403, "Forbidden", "not allowed by RBAC")
-			})
-			m := w.monitor(t, verbosity)
+			w.api.Forbid("", "")
+			m, err := NewMonitor(Config{Client: w.api.Config(), Service: host, APIServices: []string{stable, beta}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(w.run(m, verbosity)) // without a Manager, as without --tls-secret
 			w.sleep(time.Hour)
 			if got := m.States(); len(got) != 0 {
 				t.Errorf("got states %+v, want none", got)
@@ -155,49 +120,36 @@ func TestMonitorWithoutPermission(t *testing.T) {
 			w.checkLog(lines, "not allowed by RBAC")
 			w.api.RefuseBy(nil)
 			w.sleep(forbiddenPeriod)
-			if got := m.States(); len(got) != 2 {
-				t.Errorf("got states %+v with permission, want both", got)
-			}
+			w.checkStates(m, APIServiceState{}, APIServiceState{})
 			w.api.RefuseBy(func(string, string) *fakeapi.Refusal { return &fakeapi.Refusal{} })
 			w.sleep(2 * resyncPeriod)
-			if got := m.States(); len(got) != 2 {
-				t.Errorf("got states %+v in an outage, want both", got)
-			}
+			w.checkStates(m, APIServiceState{}, APIServiceState{})
 		})
 	}
 }
 
 func TestPorts(t *testing.T) {
-	t.Parallel()
-	without := func(key string) map[string]any { return map[string]any{"service": map[string]any{key: nil}} }
-	for name, c := range map[string]struct {
-		service     string
-		object      map[string]any
-		misdirected bool
-	}{
-		"the same":               {host + ":443", apiServiceTo("kube-vitals"), false},
-		"another":                {host + ":8443", apiServiceTo("kube-vitals"), true},
-		"default":                {host + ":443", apiServiceWith(without("port")), false},
-		"default, want another":  {host + ":8443", apiServiceWith(without("port")), true},
-		"any":                    {host, apiServiceTo("kube-vitals"), false},
-		"any of another Service": {host, apiServiceTo("metrics-server"), true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		specs := []map[string]any{nil, leadsTo("port", nil), leadsTo("name", "metrics-server")}
+		for service, misdirected := range map[string][]bool{
+			host + ":443":  {false, false, true}, // 443 is the default
+			host + ":8443": {true, true, true},
+			host:           {false, false, true}, // any port
+		} {
+			for i, spec := range specs {
 				a := fakeapi.New()
-				a.Put(apiServicePath+stable, c.object)
-				m, err := NewMonitor(Config{Client: a.Config(), Service: c.service, APIServices: []string{stable}})
+				a.Put(apiServicePath+stable, apiServiceWith(spec))
+				m, err := NewMonitor(Config{Client: a.Config(), Service: service, APIServices: []string{stable}})
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := m.read(t.Context()); err != nil {
+				if _, err := m.read(klog.NewContext(t.Context(), klog.Logger{})); err != nil {
 					t.Fatal(err)
 				}
-				if got := m.States()[stable].Misdirected; got != c.misdirected {
-					t.Errorf("got misdirected: %t, want %t", got, c.misdirected)
+				if got := m.States()[stable].Misdirected; got != misdirected[i] {
+					t.Errorf("%s, APIService with %v: got misdirected: %t, want %t", service, spec, got, misdirected[i])
 				}
-			})
-		})
-	}
+			}
+		}
+	})
 }

@@ -2,33 +2,32 @@ package servingcert
 
 import (
 	"crypto/x509"
-	"encoding/base64"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/fakeapi"
 )
 
+// TestInstall also checks that nothing is written without a change.
 func TestInstall(t *testing.T) {
 	simulate(t, 0, func(t *testing.T, w *world) {
-		for range 5 {
+		w.addConfigMap()
+		for range 3 {
 			r := w.start()
 			if err := r.Ready(); err == nil || !strings.Contains(err.Error(), "Secret kube-system/serving") {
 				t.Errorf("Ready() = %v, want that the Secret has not been read", err)
 			}
-			if err := checkDates(readPEM(first(r.CurrentCertKeyContent()))[0], time.Now()); err != nil {
+			if err := checkDates(r.served.Load().leaf, time.Now()); err != nil {
 				t.Errorf("temporary certificate: %v", err)
 			}
 		}
 		w.waitReady()
-		one, _ := w.replicas[0].CurrentCertKeyContent()
+		one := w.replicas[0].served.Load().leaf
 		for _, r := range w.replicas {
-			if got, _ := r.CurrentCertKeyContent(); string(got) != string(one) {
+			if !r.served.Load().leaf.Equal(one) {
 				t.Error("got different certificates from the replicas, want the same")
 			}
 			if left := time.Until(r.expires()); left > lifetime || left < lifetime-10*time.Second {
@@ -36,8 +35,11 @@ func TestInstall(t *testing.T) {
 			}
 		}
 		w.checkTrusted(1, 1)
-		if labels := fakeapi.Meta(w.api.Get(secretPath))["labels"]; fmt.Sprint(labels) != "map[owner:helm]" {
-			t.Errorf("got labels %v of the Secret, want owner=helm", labels)
+		w.checkBundles("after the installation", string(encodePEM(w.replicas[0].served.Load().ca)))
+		w.checkLabels()
+		data, _ := w.api.Get(configMapPath)["data"].(map[string]any)
+		if data["mine"] != "kept" || fakeapi.Meta(w.api.Get(configMapPath))["labels"] == nil {
+			t.Error("other fields of the ConfigMap were changed")
 		}
 		before := w.api.Written()
 		w.advance(lifetime / 2)
@@ -47,20 +49,20 @@ func TestInstall(t *testing.T) {
 	})
 }
 
-func first[A, B any](a A, _ B) A { return a }
-
 // TestRotation also lets half of all writes fail with a conflict, and replicas act on outdated
-// objects.
+// objects. Clients that read the ConfigMap have each CA almost as long before its certificate is served
+// as the API server.
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		replicas  int
+		configMap bool
 		conflicts bool
 		latency   time.Duration
 	}{
-		"normal":        {3, false, 10 * time.Millisecond},
-		"conflicts":     {3, true, 10 * time.Millisecond},
-		"slow requests": {5, false, 3 * time.Second},
+		"normal":        {3, true, false, 10 * time.Millisecond},
+		"conflicts":     {3, false, true, 10 * time.Millisecond},
+		"slow requests": {4, false, false, 3 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulate(t, 0, func(t *testing.T, w *world) {
@@ -71,6 +73,10 @@ func TestRotation(t *testing.T) {
 					}
 					return nil
 				})
+				if c.configMap {
+					w.addConfigMap()
+					w.lags[configMapPath] = settle - 2*step
+				}
 				for range c.replicas {
 					w.start()
 				}
@@ -87,12 +93,7 @@ func TestRotation(t *testing.T) {
 // of a renewal is in time although nothing reports it.
 func TestShortestLifetime(t *testing.T) {
 	simulate(t, 0, func(t *testing.T, w *world) {
-		w.api.RefuseBy(func(verb, _ string) *fakeapi.Refusal {
-			if verb == "watch" {
-				return fakeapi.Refuse(403, "Forbidden", "not allowed by RBAC")
-			}
-			return nil
-		})
+		w.api.Forbid("watch", "")
 		w.startWith(6 * settle)
 		w.startWith(6 * settle)
 		w.waitReady()
@@ -143,73 +144,81 @@ func TestRestarts(t *testing.T) {
 	})
 }
 
+// TestRecovery damages the Secret again and again. A certificate that was lost is renewed.
 func TestRecovery(t *testing.T) {
-	t.Parallel()
-	set := func(key string, value []byte) func(*world) {
-		return func(w *world) { w.setData(map[string][]byte{key: value}) }
-	}
-	for name, c := range map[string]struct {
-		damage func(*world)
-		renews bool
-	}{
-		"Secret deleted":           {func(w *world) { w.api.Put(secretPath, nil) }, true},
-		"Secret emptied":           {func(w *world) { w.api.Put(secretPath, emptySecret()) }, true},
-		"certificate deleted":      {set(keyServing, nil), true},
-		"key deleted":              {set(keyServingKey, nil), true},
-		"certificate invalid":      {set(keyServing, []byte("---")), true},
-		"bundle deleted":           {set(keyBundle, nil), false},
-		"bundle invalid":           {set(keyBundle, []byte("---")), false},
-		"next certificate invalid": {set(keyNext, []byte("---")), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			simulate(t, 3, func(t *testing.T, w *world) {
-				before := string(w.data()[keyServing])
-				c.damage(w)
-				w.advance(time.Second)
-				if got := string(w.data()[keyServing]); got != before {
-					t.Error("the current certificate was not restored")
-				}
-				w.advance(2 * settle)
-				if got := string(w.data()[keyServing]); (got != before) != c.renews {
-					t.Errorf("got renewed: %t, want %t", got != before, c.renews)
-				}
-				got := string(w.data()[keyBundle])
-				if got != string(w.caBundle(stable)) || got != string(w.caBundle(beta)) || got == "" {
-					t.Error("got different bundles in the Secret and the APIServices, want the same")
-				}
-				if labels := fakeapi.Meta(w.api.Get(secretPath))["labels"]; fmt.Sprint(labels) != "map[owner:helm]" {
-					t.Errorf("got labels %v of the Secret, want owner=helm", labels)
-				}
-				w.advance(lifetime)
-			})
-		})
-	}
-}
-
-// TestForeignCertificatesInBundle adds certificates to the bundle that the API server must not
-// trust. A server's certificate in a bundle is trusted even without its CA.
-func TestForeignCertificatesInBundle(t *testing.T) {
-	simulate(t, 2, func(t *testing.T, w *world) {
-		want := string(w.data()["ca.crt"])
-		foreign := mustIssue(t, []string{host}, time.Now(), day100)
-		noSigner := mustIssueBy(t, time.Now(), day100, nil, mayNotSign)
-		for name, certificate := range map[string]*x509.Certificate{
-			"CA": foreign.ca, "server certificate": foreign.leaf, "CA that must not sign": noSigner.ca,
-			"expired CA":         mustIssue(t, []string{host}, time.Now().Add(-day100), lifetime).ca,
-			"served certificate": w.replicas[0].served.Load().leaf,
+	simulate(t, 3, func(t *testing.T, w *world) {
+		set := func(key, value string) func() {
+			return func() { w.setData(map[string][]byte{key: []byte(value)}) }
+		}
+		unset := func(key string) func() { return func() { w.setData(map[string][]byte{key: nil}) } }
+		for _, c := range []struct {
+			name   string
+			damage func()
+			renews bool
+		}{
+			{"Secret deleted", func() { w.api.Put(secretPath, nil) }, true},
+			{"bundle deleted", unset(keyBundle), false},
+			{"Secret emptied", func() { w.api.Put(secretPath, emptySecret()) }, true},
+			{"bundle invalid", set(keyBundle, "---"), false},
+			{"certificate deleted", unset(keyServing), true},
+			{"next certificate invalid", set(keyNext, "---"), false},
+			{"key deleted", unset(keyServingKey), true},
+			{"certificate invalid", set(keyServing, "---"), true},
 		} {
-			bundle := slices.Concat(encodePEM(certificate), []byte(want), []byte("# note\n"), encodePEM(certificate))
-			w.setData(map[string][]byte{"ca.crt": bundle})
-			w.advance(2 * time.Second)
-			for object, got := range map[string][]byte{
-				"Secret": w.data()["ca.crt"], "v1": w.caBundle(stable), "v1beta1": w.caBundle(beta),
-			} {
-				if string(got) != want {
-					t.Errorf("%s: got %d certificates in the bundle of %s after 2 s, want 1", name, len(readPEM(got)), object)
-				}
+			before := string(w.data()[keyServing])
+			c.damage()
+			w.advance(time.Second)
+			if got := string(w.data()[keyServing]); got != before {
+				t.Errorf("%s: the current certificate was not restored", c.name)
 			}
+			w.advance(2 * settle)
+			if got := string(w.data()[keyServing]); (got != before) != c.renews {
+				t.Errorf("%s: got renewed: %t, want %t", c.name, got != before, c.renews)
+			}
+			if n := len(w.data()[keyBundle]); n == 0 {
+				t.Errorf("%s: the bundle was not restored", c.name)
+			}
+			w.checkBundles(c.name, string(w.data()[keyBundle]))
+			w.checkLabels()
 		}
 		w.advance(lifetime)
+	})
+}
+
+// TestBundlesAreRestored changes the CAs in the Secret, the APIServices or the ConfigMap, and adds
+// certificates that must not be trusted. A server's certificate in a bundle is trusted even without its CA.
+func TestBundlesAreRestored(t *testing.T) {
+	simulate(t, 0, func(t *testing.T, w *world) {
+		w.addConfigMap()
+		w.startWith(day100) // no renewal is due
+		w.waitReady()
+		want := w.caBundle(stable)
+		with := func(c *x509.Certificate) []byte {
+			return slices.Concat(encodePEM(c), want, []byte("# note\n"), encodePEM(c))
+		}
+		foreign := mustIssue(t, []string{host}, time.Now(), day100)
+		for name, bundle := range map[string][]byte{
+			"nothing": nil, "not PEM": {0, 0, 0}, "another CA": encodePEM(foreign.ca),
+			"with a CA": with(foreign.ca), "with a server certificate": with(foreign.leaf),
+			"with a CA that must not sign": with(mustIssueBy(t, time.Now(), day100, unchanged, mayNotSign).ca),
+			"with an expired CA":           with(mustIssue(t, []string{host}, time.Now().Add(-day100), lifetime).ca),
+			"with the served certificate":  with(w.replicas[0].served.Load().leaf),
+		} {
+			w.setData(map[string][]byte{keyBundle: bundle})
+			w.sleep(time.Second)
+			w.checkBundles(name+" in the Secret", string(want))
+			w.setCABundle(beta, bundle)
+			w.sleep(time.Second)
+			w.checkBundles(name+" in an APIService", string(want))
+			var data any // nil: none
+			if bundle != nil {
+				data = map[string]any{keyBundle: string(bundle)}
+			}
+			w.api.Patch(configMapPath, map[string]any{"data": data})
+			w.sleep(resyncPeriod)
+			w.checkBundles(name+" in the ConfigMap", string(want))
+		}
+		w.advance(settle)
 	})
 }
 
@@ -222,9 +231,7 @@ func TestForeignPreviousPair(t *testing.T) {
 		if n := w.advance(lifetime); n != 2 {
 			t.Errorf("got %d certificates, want 2", n)
 		}
-		if w.trusts(foreign.ca) {
-			t.Error("the foreign CA is trusted after a renewal")
-		}
+		w.checkNotTrusted(foreign.ca)
 		w.checkTrusted(1, 2)
 	})
 }
@@ -233,20 +240,14 @@ func TestForeignPreviousPair(t *testing.T) {
 func TestPairOutlivesPolicy(t *testing.T) {
 	simulate(t, 0, func(t *testing.T, w *world) {
 		foreign := mustIssue(t, []string{host, "kube-vitals"}, time.Now(), 365*day100)
-		w.setData(map[string][]byte{"tls.crt": foreign.chain(), "tls.key": foreign.key, "ca.crt": encodePEM(foreign.ca)})
+		w.setPair(foreign)
 		w.start()
 		w.start()
 		w.waitReady()
 		w.advance(settle + 10*time.Second)
-		for _, r := range w.replicas {
-			if left := time.Until(r.expires()); left > lifetime {
-				t.Errorf("got a certificate valid for %v, want at most %v", left, lifetime)
-			}
-		}
+		w.checkExpiry()
 		w.advance(lifetime) // through another renewal
-		if w.trusts(foreign.ca) {
-			t.Error("the CA valid for 100 years is trusted after two renewals")
-		}
+		w.checkNotTrusted(foreign.ca)
 	})
 }
 
@@ -264,11 +265,7 @@ func TestLowerLifetime(t *testing.T) {
 		w.startWith(lifetime)
 		w.replicas[0].stop()
 		w.advance(settle + 10*time.Second)
-		for _, r := range w.replicas {
-			if left := time.Until(r.expires()); left > lifetime {
-				t.Errorf("got a certificate valid for %v after the lifetime was lowered, want at most %v", left, lifetime)
-			}
-		}
+		w.checkExpiry()
 		w.advance(lifetime)
 		if n := w.api.Written() - before; n > 20 {
 			t.Errorf("got %d writes in two renewals, want at most 20: replicas undo each other's writes", n)
@@ -278,9 +275,7 @@ func TestLowerLifetime(t *testing.T) {
 		w.replicas[0].stop()
 		w.startWith(lifetime)
 		w.advance(lifetime)
-		if w.trusts(old) {
-			t.Error("the CA of the longer lifetime is trusted")
-		}
+		w.checkNotTrusted(old)
 	})
 }
 
@@ -290,15 +285,13 @@ func TestPairReplacedByOthers(t *testing.T) {
 	simulate(t, 2, func(t *testing.T, w *world) {
 		old := readPEM(w.caBundle(stable))[0]
 		other := mustIssue(t, []string{host, "kube-vitals"}, time.Now().Add(time.Second), lifetime)
-		w.setData(map[string][]byte{"tls.crt": other.chain(), "tls.key": other.key, "ca.crt": encodePEM(other.ca)})
+		w.setPair(other)
 		w.sleep(2 * lag) // the API server does not trust the other pair yet
 		if got := w.caBundle(stable); string(got) != string(encodePEM(old, other.ca)) {
 			t.Errorf("got %d trusted CAs, want those of the replaced pair and of the other", len(readPEM(got)))
 		}
 		w.advance(lifetime)
-		if w.trusts(old) {
-			t.Error("the CA of the replaced pair is trusted after a renewal")
-		}
+		w.checkNotTrusted(old)
 	})
 }
 
@@ -320,12 +313,7 @@ func TestInvalidSecretAtStart(t *testing.T) {
 // TestSecretCannotBeCreated deletes the Secret, and forbids the replicas to create it.
 func TestSecretCannotBeCreated(t *testing.T) {
 	simulate(t, 2, func(t *testing.T, w *world) {
-		w.api.RefuseBy(func(verb, path string) *fakeapi.Refusal {
-			if verb == "patch" && path == secretPath {
-				return fakeapi.Refuse(403, "Forbidden", "may not create secrets")
-			}
-			return nil
-		})
+		w.api.Forbid("patch", secretPath)
 		w.api.Put(secretPath, nil)
 		w.advance(lifetime / 4) // the replicas serve what they remember
 		newcomer := w.start()
@@ -334,7 +322,7 @@ func TestSecretCannotBeCreated(t *testing.T) {
 		if err := newcomer.Ready(); err == nil || !strings.Contains(err.Error(), cure) {
 			t.Errorf("Ready() = %v, want %q", err, cure)
 		}
-		w.checkLog(3, "may not create secrets") // one of each replica
+		w.checkLog(3, "cannot be created") // one of each replica
 		w.api.Put(secretPath, emptySecret())
 		w.advance(2 * time.Minute)
 		w.waitReady()
@@ -355,21 +343,6 @@ func TestNewReplicaWaitsForPeers(t *testing.T) {
 		}
 		w.sleep(peerGrace)
 		w.waitReady()
-	})
-}
-
-func TestCABundleIsRestored(t *testing.T) {
-	simulate(t, 2, func(t *testing.T, w *world) {
-		for _, value := range []any{nil, "AAAA", base64.StdEncoding.EncodeToString(issued(t, -1, 0, -1).bundle)} {
-			want := w.caBundle(beta)
-			w.setCABundle(beta, value)
-			w.sleep(time.Second)
-			if string(w.caBundle(beta)) != string(want) {
-				t.Errorf("the caBundle was not restored after a change to %v", value)
-			}
-			w.sleep(2 * lag)
-			w.advance(settle)
-		}
 	})
 }
 
@@ -394,55 +367,60 @@ func TestUnreadableAPIService(t *testing.T) {
 	})
 }
 
-// TestMissingPermissions checks that errors name the missing permission and contain the API
-// server's message.
+// TestMissingPermissions checks that errors name the missing permission and contain the API server's
+// message, and that renewals go on unless the permission is required.
 func TestMissingPermissions(t *testing.T) {
 	t.Parallel()
+	const (
+		reconciling = "Reconciling the serving certificate"
+		watching    = "Watching an object of the serving certificate"
+		publishing  = "Publishing the CAs of the serving certificate"
+	)
 	for name, c := range map[string]struct {
 		verb, path string
-		want       []string
+		fails      string   // what is logged when it fails, and when it succeeds again
+		want       []string // in the log
 	}{
-		"get the Secret": {"get", secretPath,
+		"get the Secret": {"get", secretPath, reconciling,
 			[]string{"cannot read Secret kube-system/serving", "permission to get, watch and update"}},
-		"update the Secret": {"put", secretPath,
+		"update the Secret": {"put", secretPath, reconciling,
 			[]string{"cannot write Secret kube-system/serving", "permission to update"}},
-		"get an APIService": {"get", apiServicePath + beta,
+		"get an APIService": {"get", apiServicePath + beta, reconciling,
 			[]string{"cannot read an APIService: ", "permission to get, watch and patch it: APIService " + beta}},
-		"patch an APIService": {"patch", apiServicePath + stable,
+		"patch an APIService": {"patch", apiServicePath + stable, reconciling,
 			[]string{"cannot write the caBundle of APIService " + stable, "permission to patch"}},
-		"watch the Secret":      {"watch", secretPath, nil},
-		"watch the APIServices": {"watch", apiServicePath + stable, nil},
-		"anything":              {"", "", []string{}},
+		"watch the Secret":      {"watch", secretPath, watching, nil},
+		"watch the APIServices": {"watch", apiServicePath + stable, watching, nil},
+		"read the ConfigMap": {"get", configMapPath, publishing,
+			[]string{"cannot read ConfigMap kube-system/ca", "permission to get and update it"}},
+		"write the ConfigMap": {"put", configMapPath, publishing,
+			[]string{"cannot write ConfigMap kube-system/ca", "permission to get and update it"}},
+		"anything": {"", "", reconciling, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulate(t, 0, func(t *testing.T, w *world) {
-				w.api.RefuseBy(func(verb, path string) *fakeapi.Refusal {
-					if c.verb == "" || verb == c.verb && path == c.path {
-						return fakeapi.Refuse(403, "Forbidden", "not allowed by RBAC")
-					}
-					return nil
-				})
+				w.addConfigMap()
+				w.api.Forbid(c.verb, c.path)
 				r := w.start()
-				w.sleep(10 * time.Minute)
-				if c.want == nil { // not required
-					w.advance(2 * lifetime)
-				} else if err := r.Ready(); err == nil {
-					t.Error("Ready() = nil")
-				} else {
-					for _, want := range append(c.want, "not allowed by RBAC") {
-						if !strings.Contains(err.Error(), want) {
-							t.Errorf("Ready() = %v, want %q", err, want)
-						}
+				if c.fails == reconciling {
+					w.sleep(3 * time.Minute)
+					if err := r.Ready(); err == nil || !strings.Contains(err.Error(), "not allowed by RBAC") {
+						t.Errorf("Ready() = %v, want the message of the API server", err)
 					}
+				} else if n := w.advance(lifetime); n < 2 {
+					t.Errorf("got %d certificates in a lifetime, want 2 besides the temporary one", n)
 				}
-				if n := strings.Count(w.logged(), "not allowed by RBAC"); n < 1 || c.verb != "" && n > 2 {
-					t.Errorf("got the error %d times in the log, want once or twice:\n%s", n, w.logged())
+				for _, want := range append(c.want, "not allowed by RBAC") {
+					if n := strings.Count(w.logged(), want); n < 1 || c.verb != "" && n > 2 {
+						t.Errorf("got %q %d times in the log, want once or twice:\n%s", want, n, w.logged())
+					}
 				}
 				w.api.RefuseBy(nil)
 				w.sleep(2 * time.Minute)
 				w.waitReady()
-				if c.verb == "watch" {
-					w.checkLog(1, "Watching an object of the serving certificate works again")
+				w.checkBundles("with all permissions", string(w.caBundle(stable)))
+				if text := w.logged(); !strings.Contains(text, c.fails) {
+					t.Errorf("the log has no %q, which succeeds again:\n%s", c.fails, text)
 				}
 			})
 		})
@@ -467,9 +445,9 @@ func TestAPIServerUnavailable(t *testing.T) {
 		w.waitReady()
 		w.advance(lifetime / 2)
 		w.api.RefuseBy(refuse)
-		w.advance(lifetime / 3) // into the last third
+		w.advance(lifetime / 4) // into the last third
 		w.api.RefuseBy(nil)
-		w.advance(2 * lifetime)
+		w.advance(lifetime)
 		if n := strings.Count(w.logged(), "connection refused"); n > 20 {
 			t.Errorf("got %d lines in the log, want at most 20:\n%s", n, w.logged())
 		}
@@ -484,7 +462,6 @@ func TestAPIServerClock(t *testing.T) {
 		t.Run(ahead.String(), func(t *testing.T) {
 			simulate(t, 0, func(t *testing.T, w *world) {
 				w.api.Ahead = ahead
-				w.start()
 				w.start()
 				w.waitReady()
 				if n := w.advance(lifetime); n != 2 {
@@ -501,7 +478,7 @@ func TestWritesAreLimited(t *testing.T) {
 		before := w.api.Written()
 		const duration = 2 * time.Minute
 		for end := time.Now().Add(duration); time.Now().Before(end); w.sleep(step) {
-			w.setCABundle(beta, "AAAA")
+			w.setCABundle(beta, []byte{0, 0, 0})
 		}
 		if n, limit := w.api.Written()-before, writeBurst+writeBurst*int(duration/settle)+10; n > limit {
 			t.Errorf("got %d writes, want at most %d", n, limit)
@@ -515,32 +492,12 @@ func TestWritesAreLimited(t *testing.T) {
 }
 
 func TestListenersAreNotified(t *testing.T) {
-	simulate(t, 0, func(t *testing.T, w *world) {
-		r := w.start()
-		l := &listener{manager: r.Manager, seen: map[string]bool{}}
-		r.AddListener(l)
-		served := w.advance(2 * lifetime)
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.calls != len(l.seen) || len(l.seen) < served-1 {
-			t.Errorf("got %d calls for %d certificates, want one for each of %d but the temporary one",
-				l.calls, len(l.seen), served)
+	simulate(t, 1, func(t *testing.T, w *world) {
+		certificates := w.advance(2 * lifetime)
+		if n := int(w.replicas[0].changes.Load()); n != certificates || n < 3 {
+			t.Errorf("got %d notifications for %d certificates", n, certificates)
 		}
 	})
-}
-
-type listener struct {
-	manager *Manager
-	mu      sync.Mutex
-	calls   int
-	seen    map[string]bool
-}
-
-func (l *listener) Enqueue() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.calls++
-	l.seen[string(first(l.manager.CurrentCertKeyContent()))] = true
 }
 
 func TestConfig(t *testing.T) {
@@ -571,4 +528,23 @@ func TestConfig(t *testing.T) {
 	if name := newManager(t, valid).Name(); name != "serving-cert::kube-system/serving" {
 		t.Errorf("got name %q", name)
 	}
+}
+
+// TestMissingConfigMap checks that renewals go on, and that the log has the cure once.
+func TestMissingConfigMap(t *testing.T) {
+	simulate(t, 0, func(t *testing.T, w *world) {
+		w.addConfigMap()
+		w.api.Put(configMapPath, nil)
+		w.start()
+		w.waitReady()
+		if n := w.advance(lifetime); n != 2 {
+			t.Errorf("got %d certificates in a lifetime, want 2", n)
+		}
+		w.checkLog(1, "kubectl create configmap ca --namespace kube-system")
+		w.checkLog(0, "Cannot reconcile")
+		w.addConfigMap()
+		w.advance(resyncPeriod + 2*step)
+		w.checkBundles("after it was created", string(w.caBundle(stable)))
+		w.checkLog(1, "Publishing the CAs of the serving certificate succeeds again")
+	})
 }

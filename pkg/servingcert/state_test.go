@@ -2,10 +2,10 @@ package servingcert
 
 import (
 	"bytes"
-	"crypto"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -29,32 +29,30 @@ func mustIssue(t testing.TB, names []string, at time.Time, lifetime time.Duratio
 	return p
 }
 
-// mustIssueBy issues a pair whose certificates are changed before they are signed; nil: unchanged.
-func mustIssueBy(t testing.TB, at time.Time, lifetime time.Duration, leaf, ca func(*x509.Certificate)) *pair {
+// mustIssueBy issues a pair whose certificates are changed before they are signed.
+func mustIssueBy(t testing.TB, at time.Time, lifetime time.Duration, changeLeaf, changeCA func(*x509.Certificate)) *pair {
 	t.Helper()
 	p := mustIssue(t, rules.Names, at, lifetime)
-	resign := func(
-		original *x509.Certificate, change func(*x509.Certificate), parent *x509.Certificate, parentKey crypto.Signer,
-	) (*x509.Certificate, crypto.Signer) {
-		template := *original
-		template.PublicKey = nil // sign creates another key
-		if change != nil {
-			change(&template)
-		}
-		certificate, key, err := sign(&template, parent, parentKey)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return certificate, key
+	leaf, ca := *p.leaf, *p.ca
+	leaf.PublicKey, ca.PublicKey = nil, nil // sign creates other keys
+	changeLeaf(&leaf)
+	changeCA(&ca)
+	authority, authorityKey, err := sign(&ca, nil, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	authority, authorityKey := resign(p.ca, ca, nil, nil)
-	certificate, key := resign(p.leaf, leaf, authority, authorityKey)
+	certificate, key, err := sign(&leaf, authority, authorityKey)
+	if err != nil {
+		t.Fatal(err)
+	}
 	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &pair{certificate, authority, keyPEM}
 }
+
+func unchanged(*x509.Certificate) {}
 
 func mayNotSign(ca *x509.Certificate) { ca.KeyUsage = x509.KeyUsageDigitalSignature }
 
@@ -88,8 +86,9 @@ func TestPlan(t *testing.T) {
 	empty := state{}
 	fresh, renewing, other := issued(t, -1, 0, -1), issued(t, -1, 0, 61), issued(t, -1, 0, -1)
 	forCentury := state{serving: mustIssue(t, rules.Names, epoch, 365*day100)}.withBundle()
-	caForCentury := state{serving: mustIssueBy(t, epoch, rules.Lifetime, nil,
+	caForCentury := state{serving: mustIssueBy(t, epoch, rules.Lifetime, unchanged,
 		func(ca *x509.Certificate) { ca.NotAfter = epoch.Add(365 * day100) })}.withBundle()
+	lacksName := state{serving: mustIssue(t, rules.Names[:1], epoch, rules.Lifetime)}.withBundle()
 	shortLived := state{serving: mustIssue(t, rules.Names, epoch, day)}.withBundle()
 	for _, c := range []struct {
 		name        string
@@ -125,6 +124,7 @@ func TestPlan(t *testing.T) {
 			1, true, same, none, 1, unusable},
 		{"shorter than the policy", shortLived, empty, 0.5, false, same, none, 1, ok},
 		{"shorter than the policy, in its last third", shortLived, empty, 0.7, false, same, created, 2, due},
+		{"a name is missing", lacksName, empty, 1, false, same, created, 2, due},
 		{"issued by a clock an hour ahead", issued(t, -1, 1, -1), empty, 1 - 0.04, false, same, none, 1, ok},
 		{"lost", empty, other, 10, false, remembered, created, 2, restored},
 		{"lost, and the remembered expired", empty, other, 91, false, created, none, 1, newPair},
@@ -187,54 +187,13 @@ func checkState(t *testing.T, s state, now time.Time) {
 		}
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(s.bundle)
-		for _, name := range rules.Names {
-			if _, err := p.leaf.Verify(x509.VerifyOptions{DNSName: name, Roots: roots, CurrentTime: now}); err != nil {
-				t.Errorf("cannot verify the pair for %s: %v", name, err)
-			}
+		if _, err := p.leaf.Verify(x509.VerifyOptions{DNSName: host, Roots: roots, CurrentTime: now}); err != nil {
+			t.Errorf("cannot verify the pair: %v", err)
 		}
 	}
 	for _, ca := range readPEM(s.bundle) {
 		if now.After(ca.NotAfter) || !ca.IsCA || ca.KeyUsage&x509.KeyUsageCertSign == 0 {
 			t.Error("the bundle has a certificate that is not a valid CA")
-		}
-	}
-}
-
-func TestPlanOtherNames(t *testing.T) {
-	t.Parallel()
-	s := state{serving: mustIssue(t, rules.Names[:1], epoch, rules.Lifetime)}
-	got, reason, err := s.plan(epoch.Add(day), rules, state{}, false)
-	if err != nil || got.next == nil || got.serving != s.serving || reason == "" {
-		t.Errorf("got next %v, reason %q, error %v, want a renewal: a name is missing", got.next, reason, err)
-	}
-}
-
-// TestInvalidPreviousPair has a previous pair in the Secret that no replica can have served.
-func TestInvalidPreviousPair(t *testing.T) {
-	t.Parallel()
-	good, other := issued(t, 0, 1, -1), issued(t, -1, 2, -1).serving
-	forClients := func(leaf *x509.Certificate) { leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }
-	for name, chain := range map[string][]byte{
-		"not PEM":               []byte("----"),
-		"CA alone":              encodePEM(other.ca),
-		"CA twice":              encodePEM(other.ca, other.ca),
-		"another CA":            encodePEM(good.previous.leaf, other.ca),
-		"CA that must not sign": mustIssueBy(t, epoch, rules.Lifetime, nil, mayNotSign).chain(),
-		"another Service":       mustIssue(t, []string{"other.kube-system.svc"}, epoch, rules.Lifetime).chain(),
-		"client certificate":    mustIssueBy(t, epoch, rules.Lifetime, forClients, nil).chain(),
-		"expired":               mustIssue(t, rules.Names, epoch.Add(-100*day), rules.Lifetime).chain(),
-		"three certificates":    encodePEM(good.previous.leaf, good.previous.ca, other.ca),
-	} {
-		data := map[string][]byte{}
-		good.write(data)
-		data[keyPrevious] = chain
-		read, err := readState(data, host)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, _, err := read.plan(epoch.Add(2*day), rules, state{}, false)
-		if err != nil || got.previous != nil || len(readPEM(got.bundle)) != 1 {
-			t.Errorf("%s: got previous %v, %d CAs, error %v, want none, 1", name, got.previous, len(readPEM(got.bundle)), err)
 		}
 	}
 }
@@ -268,68 +227,75 @@ func withHeader(c *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Headers: map[string]string{"a": "b"}, Bytes: c.Raw})
 }
 
-func TestReadInvalid(t *testing.T) {
+// TestInvalidSecret has each of the pairs in the Secret replaced by one that no replica can have written, or
+// damaged. The other pairs stay usable.
+func TestInvalidSecret(t *testing.T) {
 	t.Parallel()
-	good, foreign := issued(t, -1, 0, 1), issued(t, -1, 0, 1)
+	good, foreign := issued(t, 0, 1, 2), issued(t, -1, 1, -1).serving
 	whole := map[string][]byte{}
 	good.write(whole)
-	for name, c := range map[string]struct {
-		key     string
-		value   []byte
-		serving bool // is usable
-		next    bool // is usable
-		err     string
-	}{
-		"no certificate":         {keyServing, nil, false, true, keyServing},
-		"no key":                 {keyServingKey, nil, false, true, keyServingKey},
-		"truncated certificate":  {keyServing, whole[keyServing][:200], false, true, keyServing},
-		"no CA":                  {keyServing, encodePEM(good.serving.leaf), false, true, "two certificates"},
-		"leaf instead of the CA": {keyServing, encodePEM(good.serving.leaf, good.serving.leaf), false, true, "not a CA"},
-		"another CA": {keyServing, encodePEM(good.serving.leaf, foreign.serving.ca), false, true,
-			"unknown authority"},
-		"another key": {keyServingKey, foreign.serving.key, false, true, "private key"},
-		"another certificate after one with a PEM header": {keyServing,
-			slices.Concat(withHeader(good.serving.leaf), foreign.serving.chain()), false, true, "private key"},
-		"not PEM":             {keyServing, []byte("\x00\xff"), false, true, keyServing},
-		"another next key":    {keyNextKey, foreign.next.key, true, false, ""},
-		"no next key":         {keyNextKey, nil, true, false, ""},
-		"no bundle":           {keyBundle, nil, true, true, ""},
-		"bundle not PEM":      {keyBundle, []byte("----"), true, true, ""},
-		"bundle with comment": {keyBundle, append([]byte("# CAs\n"), whole[keyBundle]...), true, true, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
+	leaf, ca := good.serving.leaf, good.serving.ca
+	forClients := func(leaf *x509.Certificate) { leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }
+	type replacement struct {
+		name, key string
+		value     []byte
+		err       string // of the pair to serve
+	}
+	all := []replacement{
+		{"no certificate", keyServing, nil, keyServing},
+		{"another after one with a PEM header", keyServing, slices.Concat(withHeader(leaf), foreign.chain()), "private key"},
+		{"no key", keyServingKey, nil, keyServingKey},
+		{"another key", keyServingKey, foreign.key, "private key"},
+		{"no key", keyNextKey, nil, ""},
+		{"another key", keyNextKey, foreign.key, ""},
+		{"nothing", keyBundle, nil, ""},
+		{"not PEM", keyBundle, []byte("----"), ""},
+		{"a comment", keyBundle, append([]byte("# CAs\n"), whole[keyBundle]...), ""},
+	}
+	for _, key := range []string{keyServing, keyNext, keyPrevious} {
+		all = append(all,
+			replacement{"not PEM", key, []byte("\x00\xff"), keyServing},
+			replacement{"truncated", key, whole[keyServing][:200], keyServing},
+			replacement{"no CA", key, encodePEM(leaf), "two certificates"},
+			replacement{"three certificates", key, encodePEM(leaf, ca, foreign.ca), "two certificates"},
+			replacement{"leaf instead of the CA", key, encodePEM(leaf, leaf), "not a CA"},
+			replacement{"CA twice", key, encodePEM(foreign.ca, foreign.ca), "not valid for any names"},
+			replacement{"another CA", key, encodePEM(leaf, foreign.ca), "unknown authority"},
+			replacement{"CA that must not sign", key,
+				mustIssueBy(t, epoch, rules.Lifetime, unchanged, mayNotSign).chain(), "not a CA"},
+			replacement{"another Service", key,
+				mustIssue(t, []string{"other.kube-system.svc"}, epoch, rules.Lifetime).chain(), "other.kube-system.svc"},
+			replacement{"client certificate", key,
+				mustIssueBy(t, epoch, rules.Lifetime, forClients, unchanged).chain(), "incompatible key usage"},
+		)
+	}
+	for _, c := range all {
+		t.Run(c.key+": "+c.name, func(t *testing.T) {
 			t.Parallel()
 			data := maps.Clone(whole)
 			data[c.key] = c.value
 			got, err := readState(data, host)
-			if (got.serving != nil) != c.serving || (got.next != nil) != c.next {
-				t.Errorf("got usable serving, next: %t, %t, want %t, %t",
-					got.serving != nil, got.next != nil, c.serving, c.next)
+			for name, p := range map[string]*pair{"tls": got.serving, "next": got.next, "previous": got.previous} {
+				if isUsable := p != nil; isUsable == strings.HasPrefix(c.key, name+".") {
+					t.Errorf("the pair %s is usable: %t", name, isUsable)
+				}
 			}
-			if (err == nil) != c.serving || err != nil && !strings.Contains(err.Error(), c.err) {
+			if isServing := strings.HasPrefix(c.key, "tls."); (err != nil) != isServing ||
+				isServing && !strings.Contains(err.Error(), c.err) {
 				t.Errorf("got error %v, want %q", err, c.err)
 			}
-			if err != nil && strings.Contains(err.Error(), "-----BEGIN") {
+			if strings.Contains(fmt.Sprint(err), "-----BEGIN") {
 				t.Errorf("the error contains a certificate or key: %v", err)
 			}
+			now := epoch.Add(3 * day)
 			for _, remembered := range []state{{}, good} {
-				following, _, err := got.plan(epoch.Add(day), rules, remembered, false)
+				following, _, err := got.plan(now, rules, remembered, false)
 				if err != nil {
 					t.Fatal(err)
 				}
-				checkState(t, following, epoch.Add(day))
+				checkState(t, following, now)
 			}
 		})
-	}
-}
-
-func TestCertificateOfAnotherServiceIsNotServed(t *testing.T) {
-	t.Parallel()
-	p := mustIssue(t, []string{"other.kube-system.svc"}, epoch, rules.Lifetime)
-	data := map[string][]byte{keyServing: p.chain(), keyServingKey: p.key}
-	s, err := readState(data, host)
-	if s.serving != nil || err == nil || !strings.Contains(err.Error(), "other.kube-system.svc") {
-		t.Errorf("got %v, %v, want an error with the name", s.serving, err)
 	}
 }
 

@@ -5,15 +5,16 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
@@ -21,29 +22,34 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/internal/fakeapi"
 )
 
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
 const (
 	secretPath     = "/api/v1/namespaces/kube-system/secrets/serving"
+	configMapPath  = "/api/v1/namespaces/kube-system/configmaps/ca"
 	apiServicePath = "/apis/apiregistration.k8s.io/v1/apiservices/"
 
 	host     = "kube-vitals.kube-system.svc"
 	stable   = "v1.metrics.k8s.io"
 	beta     = "v1beta1.metrics.k8s.io"
 	lifetime = 10 * time.Minute
-	settle   = 30 * time.Second
+	settle   = time.Minute
 	lag      = 2 * time.Second // until an API server sees a changed APIService
 	step     = time.Second     // between two checks of everything
 	day      = 24 * time.Hour
 	day100   = 100 * day
 )
 
-// world is an API server with replicas. It knows by which CAs an API server verifies them.
+// world is an API server with replicas. It knows by which CAs clients verify them.
 type world struct {
 	t        *testing.T
 	api      *fakeapi.API
 	replicas []*replica
-	trusted  map[string][]byte            // by APIService: the caBundle that the API server uses
-	pending  map[string][]pendingBundle   // by APIService: the caBundles that it will use
-	verified map[string]*x509.Certificate // by PEM of a certificate and of a bundle that verifies it
+
+	lags     map[string]time.Duration   // by path of a bundle that clients use: until they see a change
+	trusted  map[string][]byte          // by path: the bundle that they use
+	pending  map[string][]pendingBundle // by path: the bundles that they will use
+	verified map[string]bool            // by a certificate and a bundle that verifies it
 
 	configMap string // Config.ConfigMap of the replicas
 	version   int    // of the last change that was seen
@@ -52,18 +58,21 @@ type world struct {
 	log strings.Builder
 }
 
-// pendingBundle is a caBundle that an API server will see.
+// pendingBundle is a bundle that clients will see.
 type pendingBundle struct {
 	at     time.Time
 	bundle []byte
 }
 
-// replica is a running Manager.
+// replica is a running Manager. It counts how often its certificate changes.
 type replica struct {
 	*Manager
-	stop  func()
-	ready bool // the API server has verified it once
+	stop    func()
+	ready   bool // clients have verified it once
+	changes atomic.Int32
 }
+
+func (r *replica) Enqueue() { r.changes.Add(1) }
 
 // expires returns when the served certificate expires.
 func (r *replica) expires() time.Time { return r.served.Load().leaf.NotAfter }
@@ -86,12 +95,13 @@ func simulate(t *testing.T, replicas int, f func(*testing.T, *world)) {
 // APIServices without a caBundle.
 func newWorld(t *testing.T) *world {
 	w := &world{
-		t: t, api: fakeapi.New(), trusted: map[string][]byte{}, pending: map[string][]pendingBundle{},
-		verified: map[string]*x509.Certificate{},
+		t: t, api: fakeapi.New(), lags: map[string]time.Duration{}, trusted: map[string][]byte{},
+		pending: map[string][]pendingBundle{}, verified: map[string]bool{},
 	}
 	w.api.Put(secretPath, emptySecret())
 	for _, name := range []string{stable, beta} {
-		w.api.Put(apiServicePath+name, apiServiceTo("kube-vitals"))
+		w.api.Put(apiServicePath+name, apiServiceWith(nil))
+		w.lags[apiServicePath+name] = lag
 	}
 	t.Cleanup(func() {
 		for _, r := range slices.Clone(w.replicas) {
@@ -116,9 +126,22 @@ func emptySecret() map[string]any {
 	}
 }
 
-func apiServiceTo(service string) map[string]any {
-	return map[string]any{"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "spec": map[string]any{
-		"group": "metrics.k8s.io", "service": map[string]any{"namespace": "kube-system", "name": service, "port": 443}}}
+// apiServiceWith returns an APIService that leads to this server, with a patch of its spec.
+func apiServiceWith(spec map[string]any) map[string]any {
+	return map[string]any{
+		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+		"spec": fakeapi.Merge(map[string]any{"group": "metrics.k8s.io", "service": map[string]any{
+			"namespace": "kube-system", "name": "kube-vitals", "port": 443}}, spec),
+	}
+}
+
+// addConfigMap adds a ConfigMap for the CAs, in which replicas publish them that start later.
+func (w *world) addConfigMap() {
+	w.configMap = "ca"
+	w.api.Put(configMapPath, map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"mine": "kept"},
+		"metadata": map[string]any{"name": "ca", "namespace": "kube-system", "labels": map[string]any{"owner": "helm"}},
+	})
 }
 
 func newManager(t *testing.T, c Config) *Manager {
@@ -145,9 +168,10 @@ func (w *world) startWith(lifetime time.Duration) *replica {
 	w.t.Helper()
 	m := newManager(w.t, Config{
 		Client: w.api.Config(), Secret: "serving", ConfigMap: w.configMap,
-		Names: []string{host, "kube-vitals"}, APIServices: []string{stable, beta}, Lifetime: lifetime, Settle: settle,
+		Names: []string{host, "kube-vitals"}, Service: host + ":443", APIServices: []string{stable, beta}, Lifetime: lifetime, Settle: settle,
 	})
 	r := &replica{Manager: m}
+	r.AddListener(r)
 	stop := w.run(m, 0)
 	r.stop = sync.OnceFunc(func() {
 		stop()
@@ -193,9 +217,8 @@ func (w *world) checkLog(want int, text string) {
 	}
 }
 
-// advance lets time pass, in which every request must succeed: in each step the API server
-// connects to each replica that was ready once. It returns the number of certificates that were
-// served.
+// advance lets time pass, in which every request must succeed: in each step the clients connect to
+// each replica that was ready once. It returns the number of certificates that were served.
 func (w *world) advance(d time.Duration) (certificates int) {
 	w.t.Helper()
 	served := map[string]bool{}
@@ -206,32 +229,31 @@ func (w *world) advance(d time.Duration) (certificates int) {
 			case err == nil && r.Ready() == nil:
 				r.ready = true
 			case r.ready:
-				w.t.Fatalf("%v: the API server cannot verify replica %d: %v", time.Now().Format(time.TimeOnly), n, err)
+				w.t.Fatalf("%v: replica %d cannot be verified: %v", time.Now().Format(time.TimeOnly), n, err)
 			}
-			certificate, _ := r.CurrentCertKeyContent()
-			served[string(certificate)] = true
+			served[string(r.served.Load().leaf.Raw)] = true
 		}
 	}
 	return len(served)
 }
 
-// sleep lets time pass, in which API servers see changed APIServices.
+// sleep lets time pass, in which clients see changed bundles.
 func (w *world) sleep(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(min(step, time.Until(end))) {
 		now, version := time.Now(), w.api.Version()
-		for _, name := range []string{stable, beta} {
+		for path, lag := range w.lags {
 			if version != w.version {
-				w.pending[name] = append(w.pending[name], pendingBundle{now.Add(lag), w.caBundle(name)})
+				w.pending[path] = append(w.pending[path], pendingBundle{now.Add(lag), w.bundle(path)})
 			}
-			for len(w.pending[name]) > 0 && w.pending[name][0].at.Before(now) {
-				w.trusted[name], w.pending[name] = w.pending[name][0].bundle, w.pending[name][1:]
+			for len(w.pending[path]) > 0 && w.pending[path][0].at.Before(now) {
+				w.trusted[path], w.pending[path] = w.pending[path][0].bundle, w.pending[path][1:]
 			}
 		}
 		w.version = version
 	}
 }
 
-// waitReady waits until all replicas are ready and the API server verifies them.
+// waitReady waits until all replicas are ready and the clients verify them.
 func (w *world) waitReady() {
 	w.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; w.sleep(step) {
@@ -253,25 +275,21 @@ func (w *world) waitReady() {
 	}
 }
 
-// connect verifies a replica as the API server does for each APIService.
+// connect verifies a replica as the clients do.
 func (w *world) connect(r *replica) error {
-	certificate, key := r.CurrentCertKeyContent()
+	leaf := r.served.Load().leaf
 	now := time.Now().Add(w.api.Ahead)
-	for _, name := range []string{stable, beta} {
-		bundle := w.trusted[name]
-		id := string(certificate) + string(bundle)
-		if w.verified[id] == nil {
-			leaf, err := verify(certificate, key, bundle, now)
-			if err != nil {
-				return err
+	for path := range w.lags {
+		id := string(leaf.Raw) + string(w.trusted[path])
+		if !w.verified[id] {
+			certificate, key := r.CurrentCertKeyContent()
+			if err := verify(certificate, key, w.trusted[path], now); err != nil {
+				return fmt.Errorf("by %s: %w", path, err)
 			}
-			w.verified[id] = leaf
-		}
-		if err := checkDates(w.verified[id], now); err != nil {
-			return err
+			w.verified[id] = true
 		}
 	}
-	return nil
+	return checkDates(leaf, now)
 }
 
 func checkDates(c *x509.Certificate, now time.Time) error {
@@ -282,15 +300,15 @@ func checkDates(c *x509.Certificate, now time.Time) error {
 }
 
 // verify verifies a certificate as a client that trusts the bundle does.
-func verify(certificate, key, bundle []byte, now time.Time) (*x509.Certificate, error) {
+func verify(certificate, key, bundle []byte, now time.Time) error {
 	pair, err := tls.X509KeyPair(certificate, key)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
 	_, err = pair.Leaf.Verify(x509.VerifyOptions{DNSName: host, Roots: roots, CurrentTime: now})
-	return pair.Leaf, err
+	return err
 }
 
 // readPEM returns the certificates in a text.
@@ -300,14 +318,41 @@ func readPEM(text []byte) []*x509.Certificate {
 }
 
 // caBundle returns the caBundle of an APIService.
-func (w *world) caBundle(name string) []byte {
-	spec, _ := w.api.Get(apiServicePath + name)["spec"].(map[string]any)
+func (w *world) caBundle(name string) []byte { return w.bundle(apiServicePath + name) }
+
+// bundle returns the caBundle of an APIService, or the CAs in the Secret or the ConfigMap.
+func (w *world) bundle(path string) []byte {
+	w.t.Helper()
+	object := w.api.Get(path)
+	if data, _ := object["data"].(map[string]any); path == configMapPath {
+		text, _ := data[keyBundle].(string)
+		return []byte(text)
+	}
+	if path == secretPath {
+		return w.data()[keyBundle]
+	}
+	spec, _ := object["spec"].(map[string]any)
 	text, _ := spec["caBundle"].(string)
 	bundle, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	return bundle
+}
+
+// checkBundles checks that the Secret, the APIServices and the ConfigMap, if there is one, have the same
+// CAs.
+func (w *world) checkBundles(what, want string) {
+	w.t.Helper()
+	paths := []string{secretPath, apiServicePath + stable, apiServicePath + beta}
+	if w.configMap != "" {
+		paths = append(paths, configMapPath)
+	}
+	for _, path := range paths {
+		if got := w.bundle(path); string(got) != want {
+			w.t.Errorf("%s: got %d CAs in %s, want %d", what, len(readPEM(got)), path, len(readPEM([]byte(want))))
+		}
+	}
 }
 
 // checkTrusted checks the number of CAs in the caBundle.
@@ -318,42 +363,64 @@ func (w *world) checkTrusted(minimum, maximum int) {
 	}
 }
 
-// trusts reports whether the caBundle has the CA.
-func (w *world) trusts(ca *x509.Certificate) bool {
-	return strings.Contains(string(w.caBundle(stable)), string(encodePEM(ca)))
+// checkNotTrusted checks that the caBundle does not have the CA.
+func (w *world) checkNotTrusted(ca *x509.Certificate) {
+	w.t.Helper()
+	if strings.Contains(string(w.caBundle(stable)), string(encodePEM(ca))) {
+		w.t.Error("a CA is trusted although it was replaced and a renewal has followed")
+	}
+}
+
+// checkExpiry checks that no replica serves a certificate that is valid for longer than the lifetime.
+func (w *world) checkExpiry() {
+	w.t.Helper()
+	for _, r := range w.replicas {
+		if left := time.Until(r.expires()); left > lifetime {
+			w.t.Errorf("got a certificate valid for %v, want at most %v", left, lifetime)
+		}
+	}
 }
 
 // data returns the Secret's data.
 func (w *world) data() map[string][]byte {
-	text, err := json.Marshal(w.api.Get(secretPath))
-	if err != nil {
-		w.t.Fatal(err)
+	stored, _ := w.api.Get(secretPath)["data"].(map[string]any)
+	data := map[string][]byte{}
+	for key, value := range stored {
+		text, err := base64.StdEncoding.DecodeString(value.(string))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		data[key] = text
 	}
-	var secret struct{ Data map[string][]byte }
-	if err := json.Unmarshal(text, &secret); err != nil {
-		w.t.Fatal(err)
-	}
-	return secret.Data
+	return data
 }
 
 // setData changes keys of the Secret as another client would. It deletes those with a nil value.
 func (w *world) setData(values map[string][]byte) {
-	w.api.Change(secretPath, func(o map[string]any) {
-		data, _ := o["data"].(map[string]any)
-		if data == nil {
-			data = map[string]any{}
-		}
-		for key, value := range values {
+	data := map[string]any{}
+	for key, value := range values {
+		if data[key] = nil; value != nil {
 			data[key] = base64.StdEncoding.EncodeToString(value)
-			if value == nil {
-				delete(data, key)
-			}
 		}
-		o["data"] = data
-	})
+	}
+	w.api.Patch(secretPath, map[string]any{"data": data})
+}
+
+// setPair makes a pair the one to serve as another client would.
+func (w *world) setPair(p *pair) {
+	w.setData(map[string][]byte{keyServing: p.chain(), keyServingKey: p.key, keyBundle: encodePEM(p.ca)})
 }
 
 // setCABundle sets the caBundle of an APIService as another client would.
-func (w *world) setCABundle(name string, value any) {
-	w.api.Change(apiServicePath+name, func(o map[string]any) { o["spec"].(map[string]any)["caBundle"] = value })
+func (w *world) setCABundle(name string, bundle []byte) {
+	w.api.Patch(apiServicePath+name, map[string]any{"spec": map[string]any{
+		"caBundle": base64.StdEncoding.EncodeToString(bundle)}})
+}
+
+// checkLabels checks that the Secret has the labels that it had at first.
+func (w *world) checkLabels() {
+	w.t.Helper()
+	if labels := fakeapi.Meta(w.api.Get(secretPath))["labels"]; fmt.Sprint(labels) != "map[owner:helm]" {
+		w.t.Errorf("got labels %v of the Secret, want owner=helm", labels)
+	}
 }

@@ -66,13 +66,11 @@ func (a *API) Put(path string, object map[string]any) {
 	a.store(path, object)
 }
 
-// Change lets f change an object as another client would.
-func (a *API) Change(path string, f func(object map[string]any)) {
+// Patch changes an object by a JSON merge patch as another client would.
+func (a *API) Patch(path string, patch map[string]any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	object := Clone(a.objects[path])
-	f(object)
-	a.store(path, object)
+	a.store(path, Merge(Clone(a.objects[path]), patch))
 }
 
 // Get returns an object, or nil.
@@ -101,6 +99,16 @@ func (a *API) RefuseBy(refuse func(verb, path string) *Refusal) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.refuse = refuse
+}
+
+// Forbid forbids requests of a verb for a path; "": of all.
+func (a *API) Forbid(verb, path string) {
+	a.RefuseBy(func(v, p string) *Refusal {
+		if verb != "" && verb != v || path != "" && path != p {
+			return nil
+		}
+		return Refuse(403, "Forbidden", "not allowed by RBAC")
+	})
 }
 
 // EndWatches ends all watches.
