@@ -102,9 +102,7 @@ func (p *pinned) redirect(t *testing.T, node string, to netip.AddrPort) {
 func (p *pinned) pins(t *testing.T) map[string]string {
 	t.Helper()
 	object, err := p.Client.CoreV1().ConfigMaps(cluster.Namespace).Get(t.Context(), pinsConfigMap, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return object.Data
 }
 
@@ -145,9 +143,7 @@ func (p *pinned) testManInTheMiddle(t *testing.T, kubelet *selfSignedKubelet) {
 	p.redirect(t, "first", impostor.at)
 	p.awaitRefusal(t, "first")
 	body, err := p.asAdmin(t, p.server).getOK(t.Context(), "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, want := range []string{
 		`kube_vitals_scrapes_total\{reason="tls-key-changed",result="failure"\} [1-9]`,
 		`kube_vitals_kubelet_pins\{kind="ca"\} 1`, `kube_vitals_kubelet_pins\{kind="key"\} 2`,
@@ -212,9 +208,7 @@ func (p *pinned) testMissingConfigMap(t *testing.T) {
 	before := p.pins(t)
 	config := p.Client.CoreV1().ConfigMaps(cluster.Namespace)
 	object, err := config.Get(t.Context(), pinsConfigMap, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p.kubectl(t, "delete", "configmap", pinsConfigMap, inNamespace)
 	p.awaitMetrics(t, "node", "second")
 	object.ResourceVersion, object.UID, object.Data = "", "", nil
@@ -243,9 +237,7 @@ func (p *pinned) testPermissions(t *testing.T) {
 		}
 	}
 	requests, err := auditRequests(p.log, account)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	requests = slices.DeleteFunc(requests, func(q auditRequest) bool { return q.resource != "configmaps" })
 	for _, q := range notPermitted(permissions, requests) {
 		t.Errorf("no permission of the chart allows %+v", q)
