@@ -129,9 +129,8 @@ func (c *adapterCluster) startServer(t *testing.T, name, port string, args ...st
 	kubeconfig := c.accountKubeconfig(t, monitoring, name)
 	args = append(args, "--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig,
 		"--authorization-kubeconfig="+kubeconfig, "--bind-address=127.0.0.1", "--secure-port="+port, "--metric-resolution=5s")
-	p, err := process.Start(process.Config{Path: binary, Args: args, Log: c.File(name + ".log")})
+	p, err := c.StartProcess(binary, args...) // may outlive the subtest
 	must(t, err)
-	t.Cleanup(p.Kill)
 	logOnFailure(t, p)
 	direct := newClient(t, &cluster.Server{Address: "127.0.0.1:" + port, CA: c.CA.PEM()}).withToken(c.REST.BearerToken)
 	direct.transport.TLSClientConfig.InsecureSkipVerify = true

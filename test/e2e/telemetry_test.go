@@ -87,7 +87,7 @@ func isEngineQuery(expr string) bool { return strings.Contains(expr, "kube_vital
 func isDeviceQuery(expr string) bool { return strings.Contains(expr, "kube_vitals_device_") }
 
 // TestDashboardAndAlertQueries checks that all series and labels in the queries of the chart's
-// dashboard and alerts exist, after failed scrapes and requests. TestPrometheusDiagnosis and
+// dashboard and alerts exist, after failed scrapes and requests. TestPrometheus and
 // TestDevices check the queries that need an engine or devices.
 func TestDashboardAndAlertQueries(t *testing.T) {
 	t.Parallel()
