@@ -36,12 +36,19 @@ func render(t *testing.T, values ...string) objects {
 	return mustHelm(t, setValues(values...)...)
 }
 
+// rendered has what helm has rendered, by its arguments: many tests need the same.
+var rendered = map[string][]byte{}
+
 // mustHelm returns the objects that helm renders.
 func mustHelm(t *testing.T, args ...string) objects {
 	t.Helper()
-	text, err := helm(t, args...)
-	must(t, err)
-	return parse(t, text)
+	key := strings.Join(args, " ")
+	if rendered[key] == nil {
+		text, err := helm(t, args...)
+		must(t, err)
+		rendered[key] = text
+	}
+	return parse(t, rendered[key])
 }
 
 // withValues returns the arguments that render the chart with files of values.

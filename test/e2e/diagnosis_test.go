@@ -307,7 +307,6 @@ func (d *diagnosis) removeRule(t *testing.T, role, resource string) {
 // testNoKubeletAccess removes the permission to read the metrics of kubelets. The cure is to grant
 // it.
 func (d *diagnosis) testNoKubeletAccess(t *testing.T) {
-	t.Helper()
 	const node = "forbidden"
 	d.removeRule(t, "system:"+cluster.Release+"-kubelet", "nodes/metrics")
 	check := d.awaitFailure(t, "permissions", "permission-missing") // by now, it is in effect
@@ -328,7 +327,6 @@ func (d *diagnosis) testNoKubeletAccess(t *testing.T) {
 // testNoPodList removes the permission to list pods, and restarts the server. The cure is to restore
 // the role.
 func (d *diagnosis) testNoPodList(t *testing.T) {
-	t.Helper()
 	d.server.Kill()
 	d.removeRule(t, "system:"+cluster.Release, "pods")
 	d.restart(t)
@@ -344,7 +342,6 @@ func (d *diagnosis) testNoPodList(t *testing.T) {
 
 // testZeroReplicas stops the server. The cure is to start it.
 func (d *diagnosis) testZeroReplicas(t *testing.T) {
-	t.Helper()
 	d.server.Kill()
 	d.kubectl(t, "patch", "service", cluster.Release, inNamespace, "--patch",
 		`{"spec": {"type": "ClusterIP", "externalName": null}}`)

@@ -31,7 +31,6 @@ var manyNodes = []string{"many-1", "many-2", "many-3"}
 // testEvents lets nodes fail, recover and fail again: one for one reason, and all others for
 // another.
 func (c *testCluster) testEvents(t *testing.T) {
-	t.Helper()
 	for _, name := range manyNodes {
 		must(t, c.Simulation.AddNode(t.Context(), simulation.Node{Name: name}))
 	}
@@ -58,7 +57,6 @@ func (c *testCluster) testEvents(t *testing.T) {
 // testEventsDisabled disables events in the chart. The server, which still has its old flags, is
 // then a server without permissions: it logs that once, and its metrics are not affected.
 func (c *testCluster) testEventsDisabled(t *testing.T) {
-	t.Helper()
 	c.awaitEvent(t, []string{"describe", "node", oneNode}, "Normal", restored, "(x2 over ")
 	must(t, c.Upgrade(t.Context(), "events.enabled=false"))
 	before := c.ownEvents(t)

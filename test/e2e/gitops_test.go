@@ -142,7 +142,6 @@ func (g *gitOps) mustState(t *testing.T) map[string]string {
 
 // testFieldManager checks that tools can recognize what the server has written by its field manager.
 func (g *gitOps) testFieldManager(t *testing.T) {
-	t.Helper()
 	for _, name := range slices.Concat(writtenBundles, writtenData) {
 		managers := g.kubectl(t, "get", name, inNamespace, "--show-managed-fields",
 			"--output=jsonpath={.metadata.managedFields[*].manager}")
@@ -165,7 +164,6 @@ func (g *gitOps) list(ctx context.Context) error {
 // testUnchanged runs a tool, which changes nothing that the server has written. If the tool leaves the
 // Service alone, no request fails meanwhile.
 func (g *gitOps) testUnchanged(t *testing.T, served bool, tool func() error) {
-	t.Helper()
 	before := g.mustState(t)
 	calls := map[string]func(context.Context) error{}
 	if served {
@@ -182,7 +180,6 @@ func (g *gitOps) testUnchanged(t *testing.T, served bool, tool func() error) {
 
 // testNoDifference compares the manifest with the cluster, as tools do before they apply it.
 func (g *gitOps) testNoDifference(t *testing.T, flags ...string) {
-	t.Helper()
 	out, err := g.Kubectl(t.Context(), append([]string{"diff", "--filename", g.manifest}, flags...)...)
 	if err != nil || out != "" { // kubectl exits with 1 if there is a difference
 		t.Errorf("error %v, differences:\n%s", err, out)
@@ -192,7 +189,6 @@ func (g *gitOps) testNoDifference(t *testing.T, flags ...string) {
 // testMended runs a tool that replaces objects, and waits until the server has written their content
 // again.
 func (g *gitOps) testMended(t *testing.T, tool func() error) {
-	t.Helper()
 	before := g.mustState(t)
 	must(t, tool())
 	start := time.Now()

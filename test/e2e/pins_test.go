@@ -135,7 +135,6 @@ func (p *pinned) awaitRefusal(t *testing.T, node string) {
 
 // testManInTheMiddle has an impostor respond at the address of a node. It gets nothing.
 func (p *pinned) testManInTheMiddle(t *testing.T, kubelet *selfSignedKubelet) {
-	t.Helper()
 	impostor, before := p.startKubelet(t, "first"), p.pins(t)
 	if got := kubelet.received(); len(got) == 0 || !strings.HasPrefix(got[0], "Bearer ") {
 		t.Errorf("the kubelet got the credentials %q, so the test proves nothing", got)
@@ -166,7 +165,6 @@ var acceptCommand = regexp.MustCompile(`to accept the new key: kubectl (.*?) -p 
 // testRenewedCertificate renews the certificate of a kubelet, and accepts it with the command in the
 // log.
 func (p *pinned) testRenewedCertificate(t *testing.T) {
-	t.Helper()
 	renewed := p.startKubelet(t, "second")
 	p.redirect(t, "second", renewed.at)
 	var command []string
@@ -191,7 +189,6 @@ func (p *pinned) testRenewedCertificate(t *testing.T) {
 
 // testNewNode creates a Node again: the key of its kubelet is pinned without a command.
 func (p *pinned) testNewNode(t *testing.T) {
-	t.Helper()
 	before := p.pins(t)["first"]
 	p.kubectl(t, "delete", "node", "first")
 	p.createNode(t, "first", p.startKubelet(t, "first").at)
@@ -204,7 +201,6 @@ func (p *pinned) testNewNode(t *testing.T) {
 // testMissingConfigMap deletes the ConfigMap: known keys stay in use. When it exists again, the keys
 // are pinned again, and what a CA verifies is noted at the next connection.
 func (p *pinned) testMissingConfigMap(t *testing.T) {
-	t.Helper()
 	before := p.pins(t)
 	config := p.Client.CoreV1().ConfigMaps(cluster.Namespace)
 	object, err := config.Get(t.Context(), pinsConfigMap, metav1.GetOptions{})
@@ -228,7 +224,6 @@ func (p *pinned) testMissingConfigMap(t *testing.T) {
 // testPermissions checks that the server has used each permission on ConfigMaps of its own, and no
 // other one.
 func (p *pinned) testPermissions(t *testing.T) {
-	t.Helper()
 	r := &rbac{testCluster: p.testCluster, log: p.log}
 	var permissions []permission
 	for _, q := range r.permissionsOf(t, cluster.Release) {
@@ -252,7 +247,6 @@ func (p *pinned) testPermissions(t *testing.T) {
 
 // testUninstall removes the release while the servers run.
 func (p *pinned) testUninstall(t *testing.T, replica *cluster.Server) {
-	t.Helper()
 	p.uninstall(t)
 	for _, s := range []*cluster.Server{p.server, replica} {
 		if err := s.Stop(shutdownTimeout); err != nil {

@@ -59,7 +59,6 @@ func (r doctorReport) check(t *testing.T, id, status string) doctorCheck {
 
 // testPreflight examines clusters before an installation, and runs the command that it prints.
 func (c *testCluster) testPreflight(t *testing.T) {
-	t.Helper()
 	code, report := c.preflight(t)
 	const install = "helm install kube-vitals charts/kube-vitals --namespace kube-system " +
 		"--set image.repository=REGISTRY/kube-vitals,image.tag=TAG"
