@@ -669,8 +669,9 @@ func TestHelmTest(t *testing.T) {
 		}
 	}
 	objs := hooks(direct)
+	const deletePolicy = `metadata.annotations.helm\.sh/hook-delete-policy`
 	for id := range objs {
-		objs.want(t, id, fields{`metadata.annotations.helm\.sh/hook-delete-policy`: "before-hook-creation,hook-succeeded,hook-failed"})
+		objs.want(t, id, fields{deletePolicy: "before-hook-creation,hook-succeeded,hook-failed"})
 	}
 }
 

@@ -170,7 +170,8 @@ patches:
 		must(t, os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(text), 0o600))
 		return folder
 	}
-	return write(c.File(source), ""), write(c.File(source+"-without-apiservices"), "MANIFESTS/components/without-apiservices")
+	overlay = write(c.File(source), "")
+	return overlay, write(c.File(source+"-without-apiservices"), "MANIFESTS/components/without-apiservices")
 }
 
 // startOverlay starts kube-vitals with the flags in the Deployment of the overlay.

@@ -43,7 +43,8 @@ func TestPodSecurity(t *testing.T) {
 
 	spec := podsOfChart(t, filepath.Join(shared.Chart, "ci", "default-values.yaml"))["kube-vitals"]
 	spec.Containers[0].SecurityContext.RunAsNonRoot = nil
-	if err := createDryRun(t, namespace, spec); err == nil || !strings.Contains(err.Error(), `PodSecurity "restricted:latest"`) {
+	err = createDryRun(t, namespace, spec)
+	if err == nil || !strings.Contains(err.Error(), `PodSecurity "restricted:latest"`) {
 		t.Errorf("a pod that may run as root: got %v, want a violation of PodSecurity", err)
 	}
 }
