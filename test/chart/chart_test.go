@@ -52,216 +52,180 @@ var metricsAPIServices = []any{"v1.metrics.k8s.io", "v1beta1.metrics.k8s.io"}
 
 func TestValues(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("0", 64)
-	file, err := os.ReadFile(filepath.Join(chart, "dashboards", "kube-vitals.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := mustRead(t, filepath.Join(chart, "dashboards", "kube-vitals.json"))
 	for _, tt := range []struct {
-		name   string
 		values string // in the format of helm --set
 		object string
 		path   string // in the object
 		want   any
 	}{
-		{"image by tag, with a registry", "image.tag=v9",
-			deployment, container + "image", "ghcr.io/kube-vitals/kube-vitals:v9"},
-		{"image by digest", "image.tag=v9,image.digest=" + digest,
+		{"image.tag=v9", deployment, container + "image", "ghcr.io/kube-vitals/kube-vitals:v9"},
+		{"image.tag=v9,image.digest=" + digest,
 			deployment, container + "image", "ghcr.io/kube-vitals/kube-vitals@" + digest},
 
-		{"default memory limit", "", deployment, container + "resources.limits.memory", "1Gi"},
-		{"GOMEMLIMIT is 90 % of the default limit", "", deployment, env + "value", "921MiB"},
-		{"GOMEMLIMIT of Mi", "resources.limits.memory=500Mi", deployment, env + "value", "450MiB"},
-		{"GOMEMLIMIT of a fraction", "resources.limits.memory=1.5Gi", deployment, env + "value", "1382MiB"},
-		{"GOMEMLIMIT of a decimal unit", "resources.limits.memory=2G", deployment, env + "value", "1716MiB"},
-		{"GOMEMLIMIT of bytes", "resources.limits.memory=2147483648", deployment, env + "value", "1843MiB"},
-		{"GOMEMLIMIT of a YAML float", "resources.limits.memory=2.147483648e+09", deployment, env + "value", "1843MiB"},
-		{"no GOMEMLIMIT without a limit", "resources.limits=null", deployment, container + "env", nil},
-		{"GOMEMLIMIT from env", "env[0].name=GOMEMLIMIT,env[0].value=1GiB",
+		{"", deployment, container + "resources.limits.memory", "1Gi"},
+		{"", deployment, env + "value", "921MiB"},
+		{"resources.limits.memory=500Mi", deployment, env + "value", "450MiB"},
+		{"resources.limits.memory=1.5Gi", deployment, env + "value", "1382MiB"},
+		{"resources.limits.memory=2G", deployment, env + "value", "1716MiB"},
+		{"resources.limits.memory=2147483648", deployment, env + "value", "1843MiB"},
+		{"resources.limits.memory=2.147483648e+09", deployment, env + "value", "1843MiB"},
+		{"resources.limits=null", deployment, container + "env", nil},
+		{"env[0].name=GOMEMLIMIT,env[0].value=1GiB",
 			deployment, container + "env", []any{map[string]any{"name": "GOMEMLIMIT", "value": "1GiB"}}},
-		{"env", "env[0].name=GOGC,env[0].value=50", deployment, container + "env.1.name", "GOGC"},
+		{"env[0].name=GOGC,env[0].value=50", deployment, container + "env.1.name", "GOGC"},
 
-		{"labels of the Deployment", "deploymentLabels.a=b", deployment, "metadata.labels.a", "b"},
-		{"no grace period", "", deployment, pod + "terminationGracePeriodSeconds", nil},
-		{"grace period", "terminationGracePeriodSeconds=60",
-			deployment, pod + "terminationGracePeriodSeconds", 60.0},
-		{"no service links", "", deployment, pod + "enableServiceLinks", false},
-		{"token is mounted in the pods", "", deployment, pod + "automountServiceAccountToken", true},
-		{"token is not mounted in other pods", "", account, "automountServiceAccountToken", false},
-		{"no volumes", "", deployment, pod + "volumes", nil},
-		{"tmp volume", "tmpVolume.emptyDir.sizeLimit=1Mi", deployment, pod + "volumes.0.emptyDir.sizeLimit", "1Mi"},
-		{"exporters of devices", "devices.exporters[0].preset=dcgm",
+		{"deploymentLabels.a=b", deployment, "metadata.labels.a", "b"},
+		{"", deployment, pod + "terminationGracePeriodSeconds", nil},
+		{"terminationGracePeriodSeconds=60", deployment, pod + "terminationGracePeriodSeconds", 60.0},
+		{"", deployment, pod + "enableServiceLinks", false},
+		{"", deployment, pod + "automountServiceAccountToken", true},
+		{"", account, "automountServiceAccountToken", false},
+		{"", deployment, pod + "volumes", nil},
+		{"tmpVolume.emptyDir.sizeLimit=1Mi", deployment, pod + "volumes.0.emptyDir.sizeLimit", "1Mi"},
+		{"devices.exporters[0].preset=dcgm",
 			deployment, container + "volumeMounts.0.mountPath", "/etc/kube-vitals/devices"},
-		{"no liveness probe", "livenessProbe=null", deployment, container + "livenessProbe", nil},
-		{"one replica is not spread", "", deployment, pod + "topologySpreadConstraints", nil},
-		{"DNS policy", "dnsPolicy=Default", deployment, pod + "dnsPolicy", "Default"},
-		{"no DNS policy", "", deployment, pod + "dnsPolicy", nil},
-		{"two replicas are spread", "replicas=2",
-			deployment, pod + "topologySpreadConstraints.0.topologyKey", "kubernetes.io/hostname"},
-		{"false is a value", "hostUsers=false", deployment, pod + "hostUsers", false},
-		{"zero is a value", "revisionHistoryLimit=0", deployment, "spec.revisionHistoryLimit", 0.0},
-		{"zero maxUnavailable", "podDisruptionBudget.enabled=true,podDisruptionBudget.maxUnavailable=0",
+		{"livenessProbe=null", deployment, container + "livenessProbe", nil},
+		{"", deployment, pod + "topologySpreadConstraints", nil},
+		{"dnsPolicy=Default", deployment, pod + "dnsPolicy", "Default"},
+		{"", deployment, pod + "dnsPolicy", nil},
+		{"replicas=2", deployment, pod + "topologySpreadConstraints.0.topologyKey", "kubernetes.io/hostname"},
+		{"hostUsers=false", deployment, pod + "hostUsers", false},
+		{"revisionHistoryLimit=0", deployment, "spec.revisionHistoryLimit", 0.0},
+		{"podDisruptionBudget.enabled=true,podDisruptionBudget.maxUnavailable=0",
 			budget, "spec.maxUnavailable", 0.0},
-		{"default maxUnavailable", "podDisruptionBudget.enabled=true", budget, "spec.maxUnavailable", 1.0},
+		{"podDisruptionBudget.enabled=true", budget, "spec.maxUnavailable", 1.0},
 
-		{"no IP family policy", "", service, "spec.ipFamilyPolicy", nil},
-		{"IP family policy", "service.ipFamilyPolicy=PreferDualStack", service, "spec.ipFamilyPolicy", "PreferDualStack"},
-		{"IP families", "service.ipFamilies={IPv6,IPv4}", service, "spec.ipFamilies", []any{"IPv6", "IPv4"}},
-		{"port of the Service", "service.port=8443", service, "spec.ports.0.port", 8443.0},
-		{"port in the APIService", "service.port=8443", apiService, "spec.service.port", 8443.0},
-		{"egress is restricted", "networkPolicy.enabled=true",
-			networkPolicy, "spec.policyTypes", []any{"Ingress", "Egress"}},
-		{"egress to kubelets", "networkPolicy.enabled=true", networkPolicy, "spec.egress.0.ports.0.port", 10250.0},
-		{"egress to the API server", "networkPolicy.enabled=true", networkPolicy, "spec.egress.1.ports.1.port", 6443.0},
-		{"egress to DNS", "networkPolicy.enabled=true", networkPolicy, "spec.egress.2.ports.0.protocol", "UDP"},
-		{"no further egress", "networkPolicy.enabled=true", networkPolicy, "spec.egress.3", nil},
-		{"egress to exporters of a preset", "networkPolicy.enabled=true,devices.exporters[0].preset=dcgm",
+		{"", service, "spec.ipFamilyPolicy", nil},
+		{"service.ipFamilyPolicy=PreferDualStack", service, "spec.ipFamilyPolicy", "PreferDualStack"},
+		{"service.ipFamilies={IPv6,IPv4}", service, "spec.ipFamilies", []any{"IPv6", "IPv4"}},
+		{"service.port=8443", service, "spec.ports.0.port", 8443.0},
+		{"service.port=8443", apiService, "spec.service.port", 8443.0},
+		{"networkPolicy.enabled=true", networkPolicy, "spec.policyTypes", []any{"Ingress", "Egress"}},
+		{"networkPolicy.enabled=true", networkPolicy, "spec.egress.0.ports.0.port", 10250.0},
+		{"networkPolicy.enabled=true", networkPolicy, "spec.egress.1.ports.1.port", 6443.0},
+		{"networkPolicy.enabled=true", networkPolicy, "spec.egress.2.ports.0.protocol", "UDP"},
+		{"networkPolicy.enabled=true", networkPolicy, "spec.egress.3", nil},
+		{"networkPolicy.enabled=true,devices.exporters[0].preset=dcgm",
 			networkPolicy, "spec.egress.3.ports", []any{tcp(9400.0)}},
-		{"egress to exporters, with equal ports", "networkPolicy.enabled=true,devices.exporters[0].preset=dcgm," +
+		{"networkPolicy.enabled=true,devices.exporters[0].preset=dcgm," +
 			"devices.exporters[1].port=9400,devices.exporters[2].port=5000",
 			networkPolicy, "spec.egress.3.ports", []any{tcp(9400.0), tcp(5000.0)}},
-		{"an exporter's port instead of the preset's", "networkPolicy.enabled=true,devices.exporters[0].preset=dcgm," +
+		{"networkPolicy.enabled=true,devices.exporters[0].preset=dcgm," +
 			"devices.exporters[0].port=9500", networkPolicy, "spec.egress.3.ports", []any{tcp(9500.0)}},
-		{"egress to the engine", "networkPolicy.enabled=true," + engine + "http://prometheus.monitoring:9090/prefix",
+		{"networkPolicy.enabled=true," + engine + "http://prometheus.monitoring:9090/prefix",
 			networkPolicy, "spec.egress.3.ports", []any{tcp(9090.0)}},
-		{"no further egress if a rule has peers", "networkPolicy.enabled=true," +
+		{"networkPolicy.enabled=true," +
 			"networkPolicy.egress[0].to[0].ipBlock.cidr=10.0.0.0/8," + engine + "http://p", networkPolicy, "spec.egress.1", nil},
-		{"further egress if a rule has peers", "networkPolicy.enabled=true," +
+		{"networkPolicy.enabled=true," +
 			"networkPolicy.egress[0].to[0].ipBlock.cidr=10.0.0.0/8,networkPolicy.extraEgress[0].ports[0].port=9090," +
 			engine + "http://p",
 			networkPolicy, "spec.egress.1.ports.0.port", 9090.0},
-		{"egress to the engine by HTTP", "networkPolicy.enabled=true," + engine + "http://p",
+		{"networkPolicy.enabled=true," + engine + "http://p",
 			networkPolicy, "spec.egress.3.ports", []any{tcp(80.0)}},
-		{"egress to the engine by HTTPS", "networkPolicy.enabled=true," + engine + "https://u:p@mimir.example.org/1:2",
+		{"networkPolicy.enabled=true," + engine + "https://u:p@mimir.example.org/1:2",
 			networkPolicy, "spec.egress.3.ports", []any{tcp(443.0)}},
-		{"egress to the engine by IPv6", "networkPolicy.enabled=true," + engine + "https://[fd00::12]",
+		{"networkPolicy.enabled=true," + engine + "https://[fd00::12]",
 			networkPolicy, "spec.egress.3.ports", []any{tcp(443.0)}},
-		{"egress to an engine's port by IPv6", "networkPolicy.enabled=true," + engine + "https://[fd00::12]:8481",
+		{"networkPolicy.enabled=true," + engine + "https://[fd00::12]:8481",
 			networkPolicy, "spec.egress.3.ports", []any{tcp(8481.0)}},
-		{"egress to the engine and exporters",
-			"networkPolicy.enabled=true,devices.exporters[0].preset=dcgm," + engine + "http://p:9090",
+		{"networkPolicy.enabled=true,devices.exporters[0].preset=dcgm," + engine + "http://p:9090",
 			networkPolicy, "spec.egress.3.ports", []any{tcp(9400.0), tcp(9090.0)}},
-		{"extra egress", "networkPolicy.enabled=true,networkPolicy.extraEgress[0].ports[0].port=9091",
+		{"networkPolicy.enabled=true,networkPolicy.extraEgress[0].ports[0].port=9091",
 			networkPolicy, "spec.egress.3.ports.0.port", 9091.0},
-		{"unrestricted egress", "networkPolicy.enabled=true,networkPolicy.egress=null,devices.exporters[0].preset=dcgm",
+		{"networkPolicy.enabled=true,networkPolicy.egress=null,devices.exporters[0].preset=dcgm",
 			networkPolicy, "spec.policyTypes", []any{"Ingress"}},
-		{"extra object", "extraObjects[0].kind=Thing,extraObjects[0].metadata.name=\\{\\{ .Release.Name \\}\\}-x",
+		{"extraObjects[0].kind=Thing,extraObjects[0].metadata.name=\\{\\{ .Release.Name \\}\\}-x",
 			"Thing kube-vitals-x", "kind", "Thing"},
-		{"extra object as text", "extraObjects[0]=kind: Thing\nmetadata: {name: {{ .Release.Namespace }}}",
+		{"extraObjects[0]=kind: Thing\nmetadata: {name: {{ .Release.Namespace }}}",
 			"Thing kube-system", "kind", "Thing"},
 
-		{"API server verifies by default", "", apiService, "spec.insecureSkipTLSVerify", nil},
-		{"server writes the caBundle", "", apiService, "spec.caBundle", nil},
-		{"server writes the serving Secret", "", servingSecret, "data", nil},
-		{"server writes the CA ConfigMap", "", caConfigMap, "data", nil},
-		{"permissions on the serving Secret", "", servingRole, "rules.0.verbs", []any{"get", "watch", "update"}},
-		{"name of the serving Secret", "fullnameOverride=x",
-			"Role kube-system/x-serving", "rules.0.resourceNames", []any{"x-serving"}},
-		{"permission to recreate the serving Secret", "tls.kubeVitals.recreateSecret=true",
+		{"", apiService, "spec.insecureSkipTLSVerify", nil},
+		{"", apiService, "spec.caBundle", nil},
+		{"", servingSecret, "data", nil},
+		{"", caConfigMap, "data", nil},
+		{"", servingRole, "rules.0.verbs", []any{"get", "watch", "update"}},
+		{"fullnameOverride=x", "Role kube-system/x-serving", "rules.0.resourceNames", []any{"x-serving"}},
+		{"tls.kubeVitals.recreateSecret=true",
 			servingRole, "rules.0.verbs", []any{"get", "watch", "update", "patch", "create"}},
-		{"permissions on the CA ConfigMap", "", servingRole, "rules.1.verbs", []any{"get", "update"}},
-		{"name of the CA ConfigMap", "fullnameOverride=x",
-			"Role kube-system/x-serving", "rules.1.resourceNames", []any{"x-ca"}},
-		{"names of the APIServices", "", clusterRole, "rules.2.resourceNames", metricsAPIServices},
-		{"permissions on the APIServices", "", clusterRole, "rules.2.verbs", []any{"get", "watch", "patch"}},
-		{"cert-manager: APIServices are read-only", "tls.type=cert-manager", clusterRole, "rules.2.verbs", []any{"get"}},
-		{"self-signed: names of the APIServices", "tls.type=self-signed",
-			clusterRole, "rules.2.resourceNames", metricsAPIServices},
-		{"APIServices of another release", "tls.type=cert-manager,apiService.create=false",
-			clusterRole, "rules.2.verbs", []any{"get"}},
-		{"admission policy matches the ServiceAccount", "tls.admissionPolicy.enabled=true,serviceAccount.name=x",
+		{"", servingRole, "rules.1.verbs", []any{"get", "update"}},
+		{"fullnameOverride=x", "Role kube-system/x-serving", "rules.1.resourceNames", []any{"x-ca"}},
+		{"", clusterRole, "rules.2.resourceNames", metricsAPIServices},
+		{"", clusterRole, "rules.2.verbs", []any{"get", "watch", "patch"}},
+		{"tls.type=cert-manager", clusterRole, "rules.2.verbs", []any{"get"}},
+		{"tls.type=self-signed", clusterRole, "rules.2.resourceNames", metricsAPIServices},
+		{"tls.type=cert-manager,apiService.create=false", clusterRole, "rules.2.verbs", []any{"get"}},
+		{"tls.admissionPolicy.enabled=true,serviceAccount.name=x",
 			policy, "spec.matchConditions.0.expression", `request.userInfo.username == "system:serviceaccount:kube-system:x"`},
-		{"self-signed is not verified", "tls.type=self-signed", apiService, "spec.insecureSkipTLSVerify", true},
-		{"no caBundle without verification", "apiService.insecureSkipTLSVerify=true", apiService, "spec.caBundle", nil},
-		{"caBundle by value", existing + "," + caBundle, apiService, "spec.caBundle", "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t"},
-		{"existing Secret", existing, deployment, pod + "volumes.0.secret.secretName", "x"},
-		{"CA ConfigMap of an existing Secret", existing + "," + caBundle,
-			caConfigMap, `data.ca\.crt`, "-----BEGIN CERTIFICATE-----\n"},
+		{"tls.type=self-signed", apiService, "spec.insecureSkipTLSVerify", true},
+		{"apiService.insecureSkipTLSVerify=true", apiService, "spec.caBundle", nil},
+		{existing + "," + caBundle, apiService, "spec.caBundle", "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t"},
+		{existing, deployment, pod + "volumes.0.secret.secretName", "x"},
+		{existing + "," + caBundle, caConfigMap, `data.ca\.crt`, "-----BEGIN CERTIFICATE-----\n"},
 
-		{"dashboard is the file", "dashboard.enabled=true", dashboard, `data.kube-vitals\.json`, string(file)},
-		{"dashboard has Grafana's label", "dashboard.enabled=true", dashboard, "metadata.labels.grafana_dashboard", "1"},
-		{"runbook URL", alerts + ",prometheusRule.runbookURL=https://example.org/r/",
+		{"dashboard.enabled=true", dashboard, `data.kube-vitals\.json`, string(file)},
+		{"dashboard.enabled=true", dashboard, "metadata.labels.grafana_dashboard", "1"},
+		{alerts + ",prometheusRule.runbookURL=https://example.org/r/",
 			rule, firstRule + "annotations.runbook_url", "https://example.org/r/KubeVitalsAbsent.md"},
-		{"disabled alert", alerts + ",prometheusRule.disabled={KubeVitalsAbsent}",
-			rule, firstRule + "alert", "KubeVitalsDown"},
-		{"alert label", alerts + ",prometheusRule.alertLabels.team=a", rule, firstRule + "labels.team", "a"},
-		{"other alert labels stay", alerts + ",prometheusRule.alertLabels.team=a",
-			rule, firstRule + "labels.severity", "critical"},
-		{"alert label is overridden", alerts + ",prometheusRule.alertLabels.severity=page",
-			rule, firstRule + "labels.severity", "page"},
-		{"label of the PrometheusRule", alerts + ",prometheusRule.additionalLabels.release=p",
-			rule, "metadata.labels.release", "p"},
+		{alerts + ",prometheusRule.disabled={KubeVitalsAbsent}", rule, firstRule + "alert", "KubeVitalsDown"},
+		{alerts + ",prometheusRule.alertLabels.team=a", rule, firstRule + "labels.team", "a"},
+		{alerts + ",prometheusRule.alertLabels.team=a", rule, firstRule + "labels.severity", "critical"},
+		{alerts + ",prometheusRule.alertLabels.severity=page", rule, firstRule + "labels.severity", "page"},
+		{alerts + ",prometheusRule.additionalLabels.release=p", rule, "metadata.labels.release", "p"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, render(t, tt.values).value(t, tt.object, tt.path)); diff != "" {
-				t.Errorf("%s of %s (-want +got):\n%s", tt.path, tt.object, diff)
-			}
-		})
+		t.Run(tt.values, func(t *testing.T) { render(t, tt.values).want(t, tt.object, fields{tt.path: tt.want}) })
 	}
 }
 
 func TestArguments(t *testing.T) {
 	const (
-		port    = "--secure-port=10250"
-		address = "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname"
-		status  = "--kubelet-use-node-status-port"
-		period  = "--metric-resolution=15s"
 		ca      = "--kubelet-certificate-authority=/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 		account = "--kubelet-service-account=kube-vitals-kubelet"
 		service = "--service=kube-vitals.kube-system.svc:443"
+		storage = "--resources=cpu,memory,swap,ephemeral-storage"
 	)
+	defaults := []string{
+		"--secure-port=10250", "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
+		"--kubelet-use-node-status-port", "--metric-resolution=15s", ca, account, service,
+	}
+	type flags = []string
 	for _, tt := range []struct {
-		name, values string
-		want         []string
+		values         string
+		removed, added flags // in the order of the arguments
 	}{
-		{"default", "", []string{port, address, status, period, ca, account, service}},
-		{"port of the Service", "service.port=8443",
-			[]string{port, address, status, period, ca, account, "--service=kube-vitals.kube-system.svc:8443"}},
-		{"APIServices of another release", "apiService.create=false",
-			[]string{port, address, status, period, ca, account, service}},
-		{"every value with a flag",
-			"containerPort=1,kubelet.insecureTLS=true,maxSampleAge=2m,rateWindow=30s,activeResolution=10s,activeBudget=1.5," +
-				"metrics.enabled=true,args={-v=2}",
-			[]string{"--secure-port=1", address, status, period, "--kubelet-insecure-tls", account, "--max-sample-age=2m",
-				"--rate-window=30s", "--active-resolution=10s", "--active-budget=1.5",
-				"--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics", service, "-v=2"}},
-		{"ephemeral-storage", "ephemeralStorage.enabled=true",
-			[]string{port, address, status, period, ca, account, "--resources=cpu,memory,swap,ephemeral-storage", service}},
-		{"pace of ephemeral-storage", "ephemeralStorage.enabled=true,ephemeralStorage.interval=2m",
-			[]string{port, address, status, period, ca, account, "--resources=cpu,memory,swap,ephemeral-storage",
-				"--ephemeral-storage-interval=2m", service}},
-		{"no ephemeral-storage", "ephemeralStorage.interval=2m",
-			[]string{port, address, status, period, ca, account, service}},
-		{"insecure kubelets in args", "args={--kubelet-insecure-tls}",
-			[]string{port, address, status, period, account, service, "--kubelet-insecure-tls"}},
-		{"CA of the kubelets in defaultArgs", "defaultArgs={--kubelet-certificate-authority=/ca}",
-			[]string{port, "--kubelet-certificate-authority=/ca", account, service}},
-		{"certificate of the server", "tls.type=kube-vitals",
-			[]string{port, address, status, period, ca, account, service, "--tls-secret=kube-vitals-serving",
-				"--tls-names=kube-vitals.kube-system.svc,kube-vitals.kube-system.svc.cluster.local,kube-vitals.kube-system",
-				"--tls-ca-configmap=kube-vitals-ca"}},
-		{"no CA of the kubelets", "kubelet.certificateAuthority=",
-			[]string{port, address, status, period, account, service}},
-		{"one ServiceAccount", "kubelet.serviceAccount.create=false",
-			[]string{port, address, status, period, ca, service}},
-		{"existing ServiceAccount for kubelets", "kubelet.serviceAccount.create=false,kubelet.serviceAccount.name=x",
-			[]string{port, address, status, period, ca, "--kubelet-service-account=x", service}},
-		{"pinned keys of kubelets", "kubelet.tls=pin",
-			[]string{port, address, status, period, ca, account, "--kubelet-pins=kube-vitals-kubelet-pins", service}},
-		{"allowed paths in args", `args={--authorization-always-allow-paths=/livez\,/readyz\,/metrics}`,
-			[]string{port, address, status, period, ca, account, service,
-				"--authorization-always-allow-paths=/livez,/readyz,/metrics"}},
-		{"client certificate for kubelets", "args={--kubelet-client-certificate=/crt}",
-			[]string{port, address, status, period, ca, service, "--kubelet-client-certificate=/crt"}},
+		{"", nil, nil},
+		{"service.port=8443", flags{service}, flags{"--service=kube-vitals.kube-system.svc:8443"}},
+		{"apiService.create=false", nil, nil},
+		{"containerPort=1,kubelet.insecureTLS=true,maxSampleAge=2m,rateWindow=30s,activeResolution=10s,activeBudget=1.5," +
+			"metrics.enabled=true,args={-v=2}",
+			flags{"--secure-port=10250", ca},
+			flags{"--secure-port=1", "--kubelet-insecure-tls", "--max-sample-age=2m", "--rate-window=30s",
+				"--active-resolution=10s", "--active-budget=1.5",
+				"--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics", "-v=2"}},
+		{"ephemeralStorage.enabled=true", nil, flags{storage}},
+		{"ephemeralStorage.enabled=true,ephemeralStorage.interval=2m", nil,
+			flags{storage, "--ephemeral-storage-interval=2m"}},
+		{"ephemeralStorage.interval=2m", nil, nil},
+		{"args={--kubelet-insecure-tls}", flags{ca}, flags{"--kubelet-insecure-tls"}},
+		{"defaultArgs={--kubelet-certificate-authority=/ca}", defaults[1:5], flags{"--kubelet-certificate-authority=/ca"}},
+		{"tls.type=kube-vitals", nil, flags{"--tls-secret=kube-vitals-serving",
+			"--tls-names=kube-vitals.kube-system.svc,kube-vitals.kube-system.svc.cluster.local,kube-vitals.kube-system",
+			"--tls-ca-configmap=kube-vitals-ca"}},
+		{"kubelet.certificateAuthority=", flags{ca}, nil},
+		{"kubelet.serviceAccount.create=false", flags{account}, nil},
+		{"kubelet.serviceAccount.create=false,kubelet.serviceAccount.name=x",
+			flags{account}, flags{"--kubelet-service-account=x"}},
+		{"kubelet.tls=pin", nil, flags{"--kubelet-pins=kube-vitals-kubelet-pins"}},
+		{`args={--authorization-always-allow-paths=/livez\,/readyz\,/metrics}`,
+			nil, flags{"--authorization-always-allow-paths=/livez,/readyz,/metrics"}},
+		{"args={--kubelet-client-certificate=/crt}", flags{account}, flags{"--kubelet-client-certificate=/crt"}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var got []string
-			objs := render(t, "tls.type=self-signed,events.enabled=false", tt.values)
-			args, _ := objs.value(t, deployment, container+"args").([]any)
-			for _, arg := range args {
-				got = append(got, fmt.Sprint(arg))
-			}
-			if !slices.Equal(got, tt.want) {
-				t.Errorf("got  %q\nwant %q", got, tt.want)
+		t.Run(tt.values, func(t *testing.T) {
+			args := render(t, "tls.type=self-signed,events.enabled=false", tt.values).args(t)
+			added := slices.DeleteFunc(slices.Clone(args), func(a string) bool { return slices.Contains(defaults, a) })
+			removed := slices.DeleteFunc(slices.Clone(defaults), func(a string) bool { return slices.Contains(args, a) })
+			if !slices.Equal(added, tt.added) || !slices.Equal(removed, tt.removed) {
+				t.Errorf("got  -%q +%q\nwant -%q +%q", removed, added, tt.removed, tt.added)
 			}
 		})
 	}
@@ -338,7 +302,7 @@ func TestRefusals(t *testing.T) {
 		{"tls.type=self-signed,args={--cert-dir=/tmp}", "or set tmpVolume"},
 	} {
 		t.Run(tt.values, func(t *testing.T) {
-			if err := renderError(t, tt.values); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if _, err := helm(t, setValues(tt.values)...); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got error %v, want %s", err, tt.want)
 			}
 		})
@@ -359,20 +323,12 @@ func TestKubeletPins(t *testing.T) {
 		}
 	}
 	objs := render(t, "kubelet.tls=pin")
-	if objs["ConfigMap "+name] == nil {
-		t.Errorf("there is no ConfigMap %s", name)
-	}
-	want := []any{map[string]any{"apiGroups": []any{""}, "resources": []any{"configmaps"},
-		"resourceNames": []any{"kube-vitals-kubelet-pins"},
-		"verbs":         []any{"list", "watch", "update"}}}
-	if diff := cmp.Diff(any(want), objs.value(t, "Role "+name, "rules")); diff != "" {
-		t.Errorf("rules (-want +got):\n%s", diff)
-	}
-	for path, want := range map[string]any{"roleRef.name": "kube-vitals-kubelet-pins", "subjects.0.name": "kube-vitals"} {
-		if got := objs.value(t, "RoleBinding "+name, path); got != want {
-			t.Errorf("%s is %v, want %v", path, got, want)
-		}
-	}
+	objs.want(t, "ConfigMap "+name, fields{"data": nil})
+	objs.want(t, "Role "+name, fields{"rules": []any{map[string]any{"apiGroups": []any{""},
+		"resources": []any{"configmaps"}, "resourceNames": []any{"kube-vitals-kubelet-pins"},
+		"verbs": []any{"list", "watch", "update"}}}})
+	objs.want(t, "RoleBinding "+name,
+		fields{"roleRef.name": "kube-vitals-kubelet-pins", "subjects.0.name": "kube-vitals"})
 }
 
 // TestKubeletServiceAccount checks which ServiceAccount has permissions on kubelets: the one whose
@@ -427,19 +383,10 @@ func TestKubeletServiceAccount(t *testing.T) {
 				}
 				return
 			}
-			for _, want := range []struct {
-				object, path string
-				value        any
-			}{
-				{kubeletRole, "rules", kubelets},
-				{binding, "subjects.0.name", tt.account},
-				{tokenRole, "rules", []any{permissions("create", "serviceaccounts/token", tt.account)}},
-				{tokenBinding, "subjects.0.name", objs.value(t, deployment, pod+"serviceAccountName")},
-			} {
-				if diff := cmp.Diff(want.value, objs.value(t, want.object, want.path)); diff != "" {
-					t.Errorf("%s of %s (-want +got):\n%s", want.path, want.object, diff)
-				}
-			}
+			objs.want(t, kubeletRole, fields{"rules": kubelets})
+			objs.want(t, binding, fields{"subjects.0.name": tt.account})
+			objs.want(t, tokenRole, fields{"rules": []any{permissions("create", "serviceaccounts/token", tt.account)}})
+			objs.want(t, tokenBinding, fields{"subjects.0.name": objs.value(t, deployment, pod+"serviceAccountName")})
 		})
 	}
 }
@@ -483,63 +430,32 @@ func TestEvents(t *testing.T) {
 					continue
 				}
 				bindings++
-				for path, want := range map[string]any{
-					"roleRef.name": "kube-vitals-events", "subjects.0.name": "kube-vitals",
-				} {
-					if got := objs.value(t, id, path); got != want {
-						t.Errorf("%s of %s is %v, want %v", path, id, got, want)
-					}
-				}
+				objs.want(t, id, fields{"roleRef.name": "kube-vitals-events", "subjects.0.name": "kube-vitals"})
 			}
 			if diff := cmp.Diff(tt.roles, roles, cmpopts.EquateEmpty()); diff != "" || bindings != len(roles) {
 				t.Errorf("%d bindings, rules of roles (-want +got):\n%s", bindings, diff)
 			}
-			args, _ := objs.value(t, deploymentOf(objs), container+"args").([]any)
-			var flags []string
-			for _, arg := range args {
-				if text := arg.(string); strings.HasPrefix(text, "--node-events") || strings.HasPrefix(text, "--deployment") {
-					flags = append(flags, text)
-				}
-			}
-			if diff := cmp.Diff(tt.flags, flags); diff != "" {
+			flags := slices.DeleteFunc(objs.args(t), func(arg string) bool {
+				return !strings.HasPrefix(arg, "--node-events") && !strings.HasPrefix(arg, "--deployment")
+			})
+			if diff := cmp.Diff(tt.flags, flags, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("flags (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// deploymentOf returns the key of the Deployment in any namespace.
-func deploymentOf(objs objects) string {
-	for id := range objs {
-		if strings.HasPrefix(id, "Deployment ") {
-			return id
-		}
-	}
-	return ""
-}
-
 // TestReuseValues renders the chart with the default values of v0.1.0 instead of its own, as helm
 // upgrade --reuse-values does. The result must be complete, and immutable fields must not change.
 func TestReuseValues(t *testing.T) {
 	old := filepath.Join(t.TempDir(), "kube-vitals")
-	if err := os.CopyFS(old, os.DirFS(chart)); err != nil {
-		t.Fatal(err)
-	}
-	values, err := os.ReadFile(filepath.Join("testdata", "values-0.1.0.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(old, "values.yaml"), values, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.CopyFS(old, os.DirFS(chart)))
+	values := mustRead(t, filepath.Join("testdata", "values-0.1.0.yaml"))
+	must(t, os.WriteFile(filepath.Join(old, "values.yaml"), values, 0o600))
 	args := slices.Clone(helmTemplate)
 	args[slices.Index(args, chart)] = old
-	text, err := helm(t, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	objs := parse(t, text)
-	for path, want := range map[string]any{
+	objs := mustHelm(t, args...)
+	objs.want(t, deployment, fields{
 		"spec.selector.matchLabels": map[string]any{
 			"app.kubernetes.io/name": "kube-vitals", "app.kubernetes.io/instance": "kube-vitals",
 		},
@@ -547,11 +463,7 @@ func TestReuseValues(t *testing.T) {
 		pod + "volumes.0.emptyDir": map[string]any{},
 		container + "args.1":       "--cert-dir=/tmp",
 		container + "env":          nil,
-	} {
-		if diff := cmp.Diff(want, objs.value(t, deployment, path)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", path, diff)
-		}
-	}
+	})
 	for _, id := range []string{
 		kubeletRole, service, apiService, servingSecret, servingRole, "ClusterRoleBinding system:kube-vitals",
 		"ClusterRoleBinding kube-vitals:system:auth-delegator", "RoleBinding kube-system/kube-vitals-auth-reader",
@@ -576,9 +488,7 @@ func TestHelmCertificate(t *testing.T) {
 		return data
 	}
 	pair, err := tls.X509KeyPair(decode(helmSecret, `data.tls\.crt`), decode(helmSecret, `data.tls\.key`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	published, _ := objs.value(t, caConfigMap, `data.ca\.crt`).(string)
 	for source, ca := range map[string][]byte{
 		apiService:                          decode(apiService, "spec.caBundle"),
@@ -609,15 +519,11 @@ func TestAlertsSelectRelease(t *testing.T) {
 
 // TestAlertsOfSource checks that the PrometheusRule has the alerts about the configured source only.
 func TestAlertsOfSource(t *testing.T) {
-	const engine = "source.type=prometheus,source.prometheus.url=http://p"
-	for values, want := range map[string]map[string]bool{
-		alerts:                {"KubeVitalsAbsent": true, "KubeVitalsNodeStale": true, "KubeVitalsEngineFailing": false},
-		alerts + "," + engine: {"KubeVitalsAbsent": true, "KubeVitalsNodeStale": false, "KubeVitalsEngineFailing": true},
-	} {
-		text := fmt.Sprint(render(t, values)[rule])
-		for name, exists := range want {
-			if got := strings.Contains(text, name+" "); got != exists {
-				t.Errorf("%s: has %s: %v, want %v", values, name, got, exists)
+	for source, want := range map[string][3]bool{"": {true, true, false}, engine + "http://p": {true, false, true}} {
+		text := fmt.Sprint(render(t, alerts, source)[rule])
+		for i, name := range []string{"KubeVitalsAbsent", "KubeVitalsNodeStale", "KubeVitalsEngineFailing"} {
+			if got := strings.Contains(text, name+" "); got != want[i] {
+				t.Errorf("source %q: has %s: %v, want %v", source, name, got, want[i])
 			}
 		}
 	}
@@ -652,14 +558,8 @@ func TestMonitorsVerify(t *testing.T) {
 			}
 			objs := render(t, values...)
 			const serviceMonitor = "ServiceMonitor kube-system/kube-vitals"
-			for object, path := range map[string]string{
-				serviceMonitor:                       "spec.endpoints.0.tlsConfig",
-				"PodMonitor kube-system/kube-vitals": "spec.podMetricsEndpoints.0.tlsConfig",
-			} {
-				if diff := cmp.Diff(tt.tlsConfig, objs.value(t, object, path)); diff != "" {
-					t.Errorf("tlsConfig of %s (-want +got):\n%s", object, diff)
-				}
-			}
+			objs.want(t, serviceMonitor, fields{"spec.endpoints.0.tlsConfig": tt.tlsConfig})
+			objs.want(t, "PodMonitor kube-system/kube-vitals", fields{"spec.podMetricsEndpoints.0.tlsConfig": tt.tlsConfig})
 			if strings.Contains(fmt.Sprint(tt.tlsConfig), "configMap") && objs[caConfigMap] == nil {
 				t.Errorf("no %s is rendered", caConfigMap)
 			}
@@ -694,9 +594,7 @@ func TestAdmissionPolicy(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got := parse(t, text)[policy] != nil; got != tt.want {
 				t.Errorf("the policy exists: %t, want %t", got, tt.want)
 			}
@@ -711,25 +609,15 @@ func TestMetricsServerValues(t *testing.T) {
 	if _, err := helm(t, args...); err == nil || !strings.Contains(err.Error(), "is the image of metrics-server") {
 		t.Errorf("got error %v, want one for the image", err)
 	}
-	text, err := helm(t, append(args, "--set", "image.repository=registry.example/kube-vitals")...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	objs := parse(t, text)
-	for path, want := range map[string]any{
+	objs := mustHelm(t, append(args, "--set", "image.repository=registry.example/kube-vitals")...)
+	objs.want(t, deployment, fields{
 		container + "image":                              "registry.example/kube-vitals:dev",
 		container + "args.1":                             "--cert-dir=/tmp",
 		container + "securityContext.runAsUser":          1000.0,
 		container + "readinessProbe.initialDelaySeconds": 20.0,
 		pod + "volumes":                                  []any{map[string]any{"name": "tmp", "emptyDir": map[string]any{}}},
-	} {
-		if diff := cmp.Diff(want, objs.value(t, deployment, path)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", path, diff)
-		}
-	}
-	if got := objs.value(t, apiService, "spec.insecureSkipTLSVerify"); got != true {
-		t.Errorf("insecureSkipTLSVerify: got %v", got)
-	}
+	})
+	objs.want(t, apiService, fields{"spec.insecureSkipTLSVerify": true})
 	if objs[servingSecret] != nil {
 		t.Errorf("%s is rendered, which tls.type=metrics-server does not need", servingSecret)
 	}
@@ -747,36 +635,29 @@ func TestHelmTest(t *testing.T) {
 	)
 	hooks := func(values string) objects {
 		args := slices.DeleteFunc(setValues(values), func(arg string) bool { return arg == "--no-hooks" })
-		text, err := helm(t, append(args, "--show-only", "templates/tests/top.yaml")...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return parse(t, text)
+		return mustHelm(t, append(args, "--show-only", "templates/tests/top.yaml")...)
 	}
-	top := []any{"kubectl", "top", "nodes"}
 	for _, tt := range []struct {
-		values, object, path string
-		want                 any
+		values, path string
+		want         any
 	}{
-		{"", testPod, command, top},
-		{"", testPod, "spec.volumes", nil},
-		{"", testPod, "spec.containers.0.securityContext.runAsUser", 65532.0},
-		{"", testPod, "spec.containers.0.resources.limits.memory", "128Mi"},
-		{"", testPod, `metadata.labels.sidecar\.istio\.io/inject`, "false"},
-		{"", testPod, `metadata.annotations.linkerd\.io/inject`, "disabled"},
-		{"securityContext.runAsUser=null", testPod, "spec.containers.0.securityContext.runAsUser", nil},
-		{"podSecurityContext.fsGroup=1", testPod, "spec.securityContext.fsGroup", 1.0},
-		{direct, testPod, command,
+		{"", command, []any{"kubectl", "top", "nodes"}},
+		{"", "spec.volumes", nil},
+		{"", "spec.containers.0.securityContext.runAsUser", 65532.0},
+		{"", "spec.containers.0.resources.limits.memory", "128Mi"},
+		{"", `metadata.labels.sidecar\.istio\.io/inject`, "false"},
+		{"", `metadata.annotations.linkerd\.io/inject`, "disabled"},
+		{"securityContext.runAsUser=null", "spec.containers.0.securityContext.runAsUser", nil},
+		{"podSecurityContext.fsGroup=1", "spec.securityContext.fsGroup", 1.0},
+		{direct, command,
 			[]any{"kubectl", "--kubeconfig=/etc/kube-vitals/kubectl/config", "top", "pods", "--all-namespaces"}},
-		{direct, testPod, ca + ".configMap.name", "kube-vitals-ca"},
-		{direct + ",tls.type=cert-manager", testPod, ca + ".secret.secretName", "kube-vitals-tls"},
-		{direct + ",tls.type=self-signed", testPod, ca, nil},
-		{direct + "," + existing, testPod, ca, nil},
-		{direct + "," + existing + "," + caBundle, testPod, ca + ".configMap.name", "kube-vitals-ca"},
+		{direct, ca + ".configMap.name", "kube-vitals-ca"},
+		{direct + ",tls.type=cert-manager", ca + ".secret.secretName", "kube-vitals-tls"},
+		{direct + ",tls.type=self-signed", ca, nil},
+		{direct + "," + existing, ca, nil},
+		{direct + "," + existing + "," + caBundle, ca + ".configMap.name", "kube-vitals-ca"},
 	} {
-		if diff := cmp.Diff(tt.want, hooks(tt.values).value(t, tt.object, tt.path)); diff != "" {
-			t.Errorf("%s: %s (-want +got):\n%s", tt.values, tt.path, diff)
-		}
+		hooks(tt.values).want(t, testPod, fields{tt.path: tt.want})
 	}
 	for values, want := range map[string]string{
 		direct:                           "certificate-authority: /etc/kube-vitals/ca/ca.crt",
@@ -787,11 +668,10 @@ func TestHelmTest(t *testing.T) {
 			t.Errorf("%s: got the kubeconfig %s, want %s", values, text, want)
 		}
 	}
-	for id, object := range hooks(direct) {
-		annotations := object["metadata"].(map[string]any)["annotations"].(map[string]any)
-		if got := annotations["helm.sh/hook-delete-policy"]; got != "before-hook-creation,hook-succeeded,hook-failed" {
-			t.Errorf("%s is deleted %v", id, got)
-		}
+	objs := hooks(direct)
+	const deletePolicy = `metadata.annotations.helm\.sh/hook-delete-policy`
+	for id := range objs {
+		objs.want(t, id, fields{deletePolicy: "before-hook-creation,hook-succeeded,hook-failed"})
 	}
 }
 
@@ -834,9 +714,7 @@ func TestImage(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got := parse(t, text).value(t, deployment, container+"image"); got != want {
 				t.Errorf("got image %v, want %s", got, want)
 			}

@@ -25,9 +25,7 @@ func TestSchemas(t *testing.T) {
 				t.Run(filepath.Base(file), func(t *testing.T) {
 					args := slices.DeleteFunc(slices.Clone(helmTemplate), func(arg string) bool { return arg == "--no-hooks" })
 					text, err := helm(t, append(args, "--kube-version", filepath.Base(schemas), "--values", file)...)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					conform(t, schemas, text)
 				})
 			}
@@ -73,9 +71,7 @@ func conform(t *testing.T, schemas string, text []byte) {
 func kubeconform(t *testing.T, schemas string, text []byte) ([]byte, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "objects.yaml")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, text, 0o600))
 	return run(t, "KUBECONFORM", "kubeconform", "-strict", "-schema-location",
 		filepath.Join(schemas, "{{.Group}}_{{.ResourceAPIVersion}}_{{.ResourceKind}}.json"), file)
 }

@@ -25,7 +25,7 @@ func TestGitOpsExamples(t *testing.T) {
 		release     = "HelmRelease kube-system/kube-vitals"
 		repository  = "OCIRepository kube-system/kube-vitals"
 	)
-	for object, fields := range map[string]map[string]any{
+	for object, want := range map[string]fields{
 		application: {
 			"spec.source.repoURL": "ghcr.io/kube-vitals/charts", "spec.source.chart": "kube-vitals",
 			"spec.source.targetRevision":                       "0.2.0",
@@ -38,40 +38,24 @@ func TestGitOpsExamples(t *testing.T) {
 			"spec.url": "oci://ghcr.io/kube-vitals/charts/kube-vitals", "spec.ref.tag": "0.2.0",
 		},
 	} {
-		for path, want := range fields {
-			if got := examples.value(t, object, path); !reflect.DeepEqual(got, want) {
-				t.Errorf("%s: %s: got %v, want %v", object, path, got, want)
-			}
-		}
+		examples.want(t, object, want)
 	}
 	values := examples.value(t, application, "spec.source.helm.valuesObject")
 	if other := examples.value(t, release, "spec.values"); !reflect.DeepEqual(values, other) {
 		t.Errorf("Argo CD sets %v, Flux %v", values, other)
 	}
 	encoded, err := yaml.Marshal(values)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	file := filepath.Join(t.TempDir(), "values.yaml")
-	if err := os.WriteFile(file, encoded, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	text, err := helm(t, append(helmTemplate[:len(helmTemplate):len(helmTemplate)], "--values", file)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	objs := parse(t, text)
-	if replicas := objs.value(t, deployment, "spec.replicas"); replicas != 2.0 {
-		t.Errorf("got %v replicas, want 2", replicas)
-	}
+	must(t, os.WriteFile(file, encoded, 0o600))
+	objs := mustHelm(t, withValues(file)...)
+	objs.want(t, deployment, fields{"spec.replicas": 2.0})
 	// What the server writes is not in the manifest, so that no tool compares or resets it.
 	for object, field := range map[string]string{
 		"APIService v1.metrics.k8s.io": "spec.caBundle", "APIService v1beta1.metrics.k8s.io": "spec.caBundle",
 		"Secret kube-system/kube-vitals-serving": "data", "ConfigMap kube-system/kube-vitals-ca": "data",
 		"ConfigMap kube-system/kube-vitals-kubelet-pins": "data",
 	} {
-		if got := objs.value(t, object, field); got != nil {
-			t.Errorf("%s: %s: got %v, want none", object, field, got)
-		}
+		objs.want(t, object, fields{field: nil})
 	}
 }

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 )
 
@@ -31,24 +33,45 @@ type objects map[string]map[string]any
 // render renders the chart with values in the format of helm --set.
 func render(t *testing.T, values ...string) objects {
 	t.Helper()
-	text, err := helm(t, setValues(values...)...)
+	return mustHelm(t, setValues(values...)...)
+}
+
+// rendered has what helm has rendered, by its arguments: many tests need the same.
+var rendered = map[string][]byte{}
+
+// mustHelm returns the objects that helm renders.
+func mustHelm(t *testing.T, args ...string) objects {
+	t.Helper()
+	key := strings.Join(args, " ")
+	if rendered[key] == nil {
+		text, err := helm(t, args...)
+		must(t, err)
+		rendered[key] = text
+	}
+	return parse(t, rendered[key])
+}
+
+// withValues returns the arguments that render the chart with files of values.
+func withValues(files ...string) []string {
+	args := slices.Clone(helmTemplate)
+	for _, file := range files {
+		args = append(args, "--values", file)
+	}
+	return args
+}
+
+// must ends the test if there is an error.
+func must(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return parse(t, text)
-}
-
-// renderError returns the error of rendering the chart with values.
-func renderError(t *testing.T, values string) error {
-	t.Helper()
-	_, err := helm(t, setValues(values)...)
-	return err
 }
 
 func setValues(values ...string) []string {
-	args := helmTemplate
+	args := slices.Clone(helmTemplate)
 	for _, v := range values {
-		args = append(args[:len(args):len(args)], "--set", v)
+		args = append(args, "--set", v)
 	}
 	return args
 }
@@ -128,4 +151,30 @@ func (o objects) value(t *testing.T, id, path string) any {
 		}
 	}
 	return at
+}
+
+// fields are values by their paths in an object.
+type fields = map[string]any
+
+// want fails the test if the object has other values.
+func (o objects) want(t *testing.T, id string, want fields) {
+	t.Helper()
+	for path, value := range want {
+		if diff := cmp.Diff(value, o.value(t, id, path)); diff != "" {
+			t.Errorf("%s of %s (-want +got):\n%s", path, id, diff)
+		}
+	}
+}
+
+// args returns the flags in the Deployment, which may be in any namespace.
+func (o objects) args(t *testing.T) (args []string) {
+	t.Helper()
+	for id := range o {
+		if strings.HasPrefix(id, "Deployment ") {
+			for _, arg := range o.value(t, id, container+"args").([]any) {
+				args = append(args, fmt.Sprint(arg))
+			}
+		}
+	}
+	return args
 }

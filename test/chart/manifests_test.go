@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -31,10 +30,15 @@ func TestManifests(t *testing.T) {
 				folders = append(folders, "components/"+c)
 			}
 			want, got := renderManifests(t, folders...), parse(t, kustomize(t, "base", components))
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("chart (-) and manifests (+) differ:\n%s", diff)
-			}
+			compare(t, want, got)
 		})
+	}
+}
+
+func compare(t *testing.T, want, got objects) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("chart (-) and manifests (+) differ:\n%s", diff)
 	}
 }
 
@@ -55,15 +59,11 @@ func overlays(t *testing.T) []string {
 // `make generate`.
 func renderManifests(t *testing.T, folders ...string) objects {
 	t.Helper()
-	args := append(slices.Clone(helmTemplate), "--set", "image.tag=v"+readMetadata(t).AppVersion)
-	for _, folder := range append([]string{"base"}, folders...) {
-		args = append(args, "--values", filepath.Join(manifests, folder, "values.yaml"))
+	files := []string{filepath.Join(manifests, "base", "values.yaml")}
+	for _, folder := range folders {
+		files = append(files, filepath.Join(manifests, folder, "values.yaml"))
 	}
-	text, err := helm(t, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return parse(t, text)
+	return mustHelm(t, append(withValues(files...), "--set", "image.tag=v"+readMetadata(t).AppVersion)...)
 }
 
 // TestOverlays builds manifests/overlays and expects the objects that the chart renders with their
@@ -72,18 +72,14 @@ func TestOverlays(t *testing.T) {
 	for _, name := range overlays(t) {
 		t.Run(name, func(t *testing.T) {
 			want, got := renderManifests(t, "overlays/"+name), parse(t, kustomize(t, "overlays/"+name, nil))
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("chart (-) and manifests (+) differ:\n%s", diff)
-			}
+			compare(t, want, got)
 			for id := range want {
 				if strings.HasPrefix(id, "APIService ") {
 					delete(want, id)
 				}
 			}
 			got = parse(t, kustomize(t, "overlays/"+name, []string{"without-apiservices"}))
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("without APIServices, chart (-) and manifests (+) differ:\n%s", diff)
-			}
+			compare(t, want, got)
 		})
 	}
 }
@@ -137,27 +133,17 @@ func TestKubePrometheus(t *testing.T) {
 func kustomize(t *testing.T, base string, components []string) []byte {
 	t.Helper()
 	folder, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	source, err := filepath.Abs(manifests)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	source, err = filepath.Rel(folder, source) // kustomize rejects absolute paths
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text := fmt.Sprintf("resources:\n- %s/%s\ncomponents:\n", source, base)
 	for _, c := range components {
 		text += fmt.Sprintf("- %s/components/%s\n", source, c)
 	}
-	if err := os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(text), 0o600))
 	built, err := run(t, "KUSTOMIZE", "kustomize", "build", folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return built
 }

@@ -18,9 +18,7 @@ type metadata struct {
 
 func readMetadata(t *testing.T) (m metadata) {
 	t.Helper()
-	if err := yaml.Unmarshal(mustRead(t, filepath.Join(chart, "Chart.yaml")), &m); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(mustRead(t, filepath.Join(chart, "Chart.yaml")), &m))
 	return m
 }
 

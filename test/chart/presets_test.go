@@ -3,36 +3,33 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"strings"
 	"testing"
 )
 
-// presetFiles returns the files of values for distributions.
-func presetFiles(t *testing.T) []string {
+// glob returns the files in the chart that match a pattern.
+func glob(t *testing.T, pattern string) []string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(chart, "presets", "*.yaml"))
+	files, err := filepath.Glob(filepath.Join(chart, pattern))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("got %d presets, error %v", len(files), err)
+		t.Fatalf("got %d files %s, error %v", len(files), pattern, err)
 	}
 	return files
 }
 
+// presetFiles returns the files of values for distributions.
+func presetFiles(t *testing.T) []string { return glob(t, "presets/*.yaml") }
+
 // valuesFiles returns the presets and the files of values in ci.
 func valuesFiles(t *testing.T) []string {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(chart, "ci", "*-values.yaml"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("got %d files of values, error %v", len(files), err)
-	}
-	return append(files, presetFiles(t)...)
+	return append(glob(t, "ci/*-values.yaml"), presetFiles(t)...)
 }
 
 // TestPresets checks what the presets change. End-to-end tests install them.
 func TestPresets(t *testing.T) {
 	const ca = "/etc/kube-vitals/kubelet-ca/ca-bundle.crt"
-	for preset, wants := range map[string]map[string]any{
+	for preset, wants := range map[string]fields{
 		"eks-fargate": {container + "args.0": "--secure-port=10251", container + "ports.0.containerPort": 10251.0},
 		"host-network": {
 			pod + "hostNetwork": true, pod + "dnsPolicy": "ClusterFirstWithHostNet",
@@ -47,22 +44,14 @@ func TestPresets(t *testing.T) {
 			pod + "volumes.0.configMap.name":           "kubelet-serving-ca",
 		},
 	} {
-		objs := renderPreset(t, preset)
-		for path, want := range wants {
-			if got := objs.value(t, deployment, path); !reflect.DeepEqual(got, want) {
-				t.Errorf("%s: %s: got %v, want %v", preset, path, got, want)
-			}
-		}
+		mustHelm(t, withValues(filepath.Join(chart, "presets", preset+".yaml"))...).want(t, deployment, wants)
 	}
 	// Other servers own the APIServices of these distributions.
 	foreign := map[string]bool{"aks": true, "gke": true, "openshift": true}
-	page, err := os.ReadFile("../../docs/distributions.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := mustRead(t, "../../docs/distributions.md")
 	for _, file := range presetFiles(t) {
 		preset := strings.TrimSuffix(filepath.Base(file), ".yaml")
-		objs := renderPreset(t, preset)
+		objs := mustHelm(t, withValues(file)...)
 		for _, name := range metricsAPIServices {
 			if _, exists := objs["APIService "+name.(string)]; exists == foreign[preset] {
 				t.Errorf("%s: APIService %s exists: %t", preset, name, exists)
@@ -80,21 +69,9 @@ func TestPresets(t *testing.T) {
 	}
 }
 
-func renderPreset(t *testing.T, preset string) objects {
-	t.Helper()
-	values := filepath.Join(chart, "presets", preset+".yaml")
-	text, err := helm(t, append(helmTemplate[:len(helmTemplate):len(helmTemplate)], "--values", values)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return parse(t, text)
-}
-
 func mustRead(t *testing.T, file string) []byte {
 	t.Helper()
 	content, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return content
 }

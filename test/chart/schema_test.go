@@ -50,9 +50,7 @@ a:
           "description": "With \"quotes\" and <angles>.",`,
 	).Replace(schema)
 	got, err := describe([]byte(schema), []byte(values))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if string(got) != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

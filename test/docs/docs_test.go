@@ -6,7 +6,6 @@
 package docs
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -152,28 +151,29 @@ func cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`).Replace(text)
 }
 
-// TestConfigurationListsTheFlags compares docs/configuration.md with --help.
+// TestConfigurationListsTheFlags compares docs/configuration.md with --help and the chart.
 func TestConfigurationListsTheFlags(t *testing.T) {
 	const begin, end = "<!-- flags: by go test ./docs -update, in test -->\n", "\n<!-- end of flags -->"
 	file := filepath.Join(root, "docs", "configuration.md")
-	page, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, begins := strings.Cut(string(page), begin)
+	page := readFile(t, file)
+	before, rest, begins := strings.Cut(page, begin)
 	_, after, ends := strings.Cut(rest, end)
 	if !begins || !ends {
 		t.Fatalf("%s: the markers around the flags are missing", file)
 	}
 	sections := parseHelp(help(t))
-	for name := range inChart() {
+	readme := read(t, "charts/kube-vitals/README.md")
+	for name, value := range inChart() {
+		if !strings.Contains(readme, "\n| "+value+" |") {
+			t.Errorf("the chart has no value %s, which inChart has for --%s", value, name)
+		}
 		if !slices.ContainsFunc(sections, func(s section) bool { return s.has(name) }) {
 			t.Errorf("--help has no flag --%s, which inChart names", name)
 		}
 	}
 	want := before + begin + markdown(sections) + end + after
 	switch {
-	case string(page) == want:
+	case page == want:
 	case *update:
 		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
@@ -197,19 +197,6 @@ func help(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-// TestValuesExist checks that the chart has the values in inChart.
-func TestValuesExist(t *testing.T) {
-	readme, err := os.ReadFile(filepath.Join(root, "charts", "kube-vitals", "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, value := range inChart() {
-		if !bytes.Contains(readme, []byte("\n| "+value+" |")) {
-			t.Errorf("the chart has no value %s, which inChart has for --%s", value, name)
-		}
-	}
 }
 
 // TestParseHelp parses each form that a flag has in --help.
@@ -266,11 +253,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 	names := func(expr *regexp.Regexp, files ...string) []string {
 		var found []string
 		for _, file := range files {
-			text, err := os.ReadFile(filepath.Join(root, file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, m := range expr.FindAllStringSubmatch(string(text), -1) {
+			text := read(t, file)
+			for _, m := range expr.FindAllStringSubmatch(text, -1) {
 				found = append(found, m[1])
 			}
 		}
@@ -297,11 +281,8 @@ var (
 // TestLinksResolve checks the links between documents: files and headings.
 func TestLinksResolve(t *testing.T) {
 	for _, file := range documents(t) {
-		page, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range link.FindAllStringSubmatch(string(page), -1) {
+		page := readFile(t, file)
+		for _, m := range link.FindAllStringSubmatch(page, -1) {
 			if strings.Contains(m[1], "://") {
 				continue
 			}
@@ -329,8 +310,8 @@ func TestLinksInSourceResolve(t *testing.T) {
 			if err != nil || entry.IsDir() || strings.HasSuffix(file, ".md") {
 				return err
 			}
-			text, err := os.ReadFile(file)
-			for _, m := range reference.FindAllStringSubmatch(string(text), -1) {
+			text := readFile(t, file)
+			for _, m := range reference.FindAllStringSubmatch(text, -1) {
 				found++
 				target := filepath.Join(root, m[1])
 				if _, err := os.Stat(target); err != nil {
@@ -339,7 +320,7 @@ func TestLinksInSourceResolve(t *testing.T) {
 					t.Errorf("%s refers to %s, but that page has no such heading", file, m[0])
 				}
 			}
-			return err
+			return nil
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -354,11 +335,8 @@ func TestLinksInSourceResolve(t *testing.T) {
 func TestNamedTestsExist(t *testing.T) {
 	tests := sources(t)
 	for _, file := range documents(t) {
-		page, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, name := range proof.FindAllString(string(page), -1) {
+		page := readFile(t, file)
+		for _, name := range proof.FindAllString(page, -1) {
 			test, part, _ := strings.Cut(name, "/")
 			isMissing := func(text string) bool { return !strings.Contains(tests, text) }
 			if isMissing("func "+test+"(") || part != "" && isMissing(`t.Run("`+part+`"`) {
@@ -373,11 +351,9 @@ func sources(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
 	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, "_test.go") {
-			return err
+		if err == nil && strings.HasSuffix(path, "_test.go") {
+			all.WriteString(readFile(t, path))
 		}
-		text, err := os.ReadFile(path)
-		all.Write(text)
 		return err
 	})
 	if err != nil {
@@ -402,12 +378,9 @@ func documents(t *testing.T) []string {
 // anchors returns the anchors of a page's headings.
 func anchors(t *testing.T, file string) []string {
 	t.Helper()
-	page, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := readFile(t, file)
 	var names []string
-	for _, m := range heading.FindAllStringSubmatch(string(page), -1) {
+	for _, m := range heading.FindAllStringSubmatch(page, -1) {
 		name := unnamed.ReplaceAllString(strings.ToLower(m[1]), "")
 		names = append(names, strings.ReplaceAll(name, " ", "-"))
 	}
@@ -418,17 +391,9 @@ func anchors(t *testing.T, file string) []string {
 func TestWords(t *testing.T) {
 	const most = 30_000
 	words := 0
-	for _, pattern := range []string{"README.md", "docs/*.md", "docs/*/*.md"} {
-		files, err := filepath.Glob(filepath.Join(root, pattern))
-		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: got %d files, error %v", pattern, len(files), err)
-		}
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			words += len(bytes.Fields(text))
+	for _, file := range documents(t) {
+		if name := strings.TrimPrefix(file, root+"/"); name == "README.md" || strings.HasPrefix(name, "docs/") {
+			words += len(strings.Fields(readFile(t, file)))
 		}
 	}
 	if words > most {

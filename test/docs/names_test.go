@@ -81,11 +81,8 @@ func TestNamesExist(t *testing.T) {
 			if filepath.Base(file) == "CHANGELOG.md" { // it names what is gone
 				continue
 			}
-			page, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, m := range expr.FindAllStringSubmatch(string(page), -1) {
+			page := readFile(t, file)
+			for _, m := range expr.FindAllStringSubmatch(page, -1) {
 				found++
 				if !kind.exists(m[1]) {
 					t.Errorf("%s names the %s %s, which does not exist", file, kind.name, m[1])
@@ -101,7 +98,12 @@ func TestNamesExist(t *testing.T) {
 // read returns the text of a file of the repository.
 func read(t *testing.T, file string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, file))
+	return readFile(t, filepath.Join(root, file))
+}
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,38 +3,28 @@ package e2e
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"net/http"
+	"strings"
 	"testing"
 )
 
 func TestAnonymousAccess(t *testing.T) {
 	t.Parallel()
 	awaitReady(t)
-	for path, want := range map[string]int{
-		"/livez":                            http.StatusOK,
-		"/readyz":                           http.StatusOK,
-		"/healthz":                          http.StatusOK,
-		"/livez?verbose":                    http.StatusOK,
-		"/livez/ping":                       http.StatusOK,
-		"/readyz?verbose":                   http.StatusOK,
-		"/metrics":                          http.StatusUnauthorized,
-		"/":                                 http.StatusUnauthorized,
-		"/apis":                             http.StatusUnauthorized,
-		"/openapi/v3":                       http.StatusUnauthorized,
-		"/debug/pprof/":                     http.StatusUnauthorized,
-		"/debug/pprof/heap":                 http.StatusUnauthorized,
-		"/debug/flags/v":                    http.StatusUnauthorized,
-		"/configz":                          http.StatusUnauthorized,
-		"/nodez":                            http.StatusUnauthorized,
-		"/statusz":                          http.StatusUnauthorized,
-		"/flagz":                            http.StatusUnauthorized,
-		"/apis/metrics.k8s.io/v1/nodes":     http.StatusUnauthorized,
-		"/apis/metrics.k8s.io/v1beta1/pods": http.StatusUnauthorized,
+	client := newClient(t, shared.server)
+	for want, paths := range map[int]string{
+		http.StatusOK: "/livez /readyz /healthz /livez?verbose /livez/ping /readyz?verbose",
+		http.StatusUnauthorized: privatePaths +
+			" / /apis /openapi/v3 /apis/metrics.k8s.io/v1/nodes /apis/metrics.k8s.io/v1beta1/pods",
 	} {
-		newClient(t, shared.server).wantStatus(t, path, want)
+		for _, path := range strings.Fields(paths) {
+			client.wantStatus(t, path, want)
+		}
 	}
 }
+
+// privatePaths need permissions of their own.
+const privatePaths = "/metrics /debug/pprof/ /debug/pprof/heap /debug/flags/v /configz /nodez /statusz /flagz"
 
 // awaitReady waits until the shared server is ready, which needs the first metrics. Its APIServices
 // are available before.
@@ -48,44 +38,31 @@ func awaitReady(t *testing.T) {
 func TestInvalidCredentials(t *testing.T) {
 	t.Parallel()
 	const path = "/apis/metrics.k8s.io/v1/nodes"
-	t.Run("token", func(t *testing.T) {
-		newClient(t, shared.server).withToken("made-up").wantStatus(t, path, http.StatusUnauthorized)
-	})
-	t.Run("request headers without the front proxy's certificate", func(t *testing.T) {
-		forged := newClient(t, shared.server)
-		forged.header = http.Header{"X-Remote-User": {"system:admin"}, "X-Remote-Group": {"system:masters"}}
-		forged.wantStatus(t, path, http.StatusUnauthorized)
-	})
+	newClient(t, shared.server).withToken("made-up").wantStatus(t, path, http.StatusUnauthorized)
+	forged := newClient(t, shared.server) // without the front proxy's certificate
+	forged.header = http.Header{"X-Remote-User": {"system:admin"}, "X-Remote-Group": {"system:masters"}}
+	forged.wantStatus(t, path, http.StatusUnauthorized)
 }
 
 // TestUnauthorizedUser sends requests directly to the server, as a user whom it authenticates.
 func TestUnauthorizedUser(t *testing.T) {
 	t.Parallel()
-	user, admin := shared.as(t, shared.server, "user", ""), shared.asAdmin(t, shared.server)
-	for _, path := range []string{
-		"/metrics", "/debug/pprof/", "/debug/pprof/heap", "/debug/flags/v", "/configz", "/nodez", "/statusz", "/flagz",
-	} {
+	user := shared.as(t, shared.server, "user", "")
+	for _, path := range strings.Fields(privatePaths) {
 		user.wantStatus(t, path, http.StatusForbidden)
 	}
-	admin.wantStatus(t, "/metrics", http.StatusOK)
+	shared.asAdmin(t, shared.server).wantStatus(t, "/metrics", http.StatusOK)
 }
 
 func TestMinimumTLSVersion(t *testing.T) {
 	t.Parallel()
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(shared.server.CA)
-	for version, want := range map[uint16]bool{
-		tls.VersionTLS10: false,
-		tls.VersionTLS11: false,
-		tls.VersionTLS12: true,
-		tls.VersionTLS13: true,
-	} {
-		config := &tls.Config{RootCAs: roots, ServerName: shared.server.Host, MinVersion: version, MaxVersion: version}
-		conn, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", shared.server.Address)
-		if err == nil {
-			err = conn.Close()
-		}
-		if got := err == nil; got != want {
+	awaitReady(t)
+	for _, version := range []uint16{tls.VersionTLS10, tls.VersionTLS11, tls.VersionTLS12, tls.VersionTLS13} {
+		client := newClient(t, shared.server)
+		client.transport.TLSClientConfig.MinVersion = version
+		client.transport.TLSClientConfig.MaxVersion = version
+		err := client.ok(t.Context(), "/livez")
+		if want := version >= tls.VersionTLS12; (err == nil) != want {
 			t.Errorf("%s: got error %v, want success: %t", tls.VersionName(version), err, want)
 		}
 	}

@@ -31,9 +31,7 @@ func startAudit(t *testing.T) (flags []string, log string) {
 	t.Helper()
 	dir := t.TempDir()
 	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
-	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(policy, []byte(auditPolicy), 0o600))
 	return []string{"--audit-policy-file=" + policy, "--audit-log-path=" + log}, log
 }
 

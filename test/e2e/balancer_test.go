@@ -22,9 +22,7 @@ type balancer struct {
 func startBalancer(t *testing.T) *balancer {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	b := &balancer{listener: listener}
 	t.Cleanup(func() { listener.Close() })
 	go func() {

@@ -56,9 +56,7 @@ func (d *disruption) testCertificate(t *testing.T) {
 		return c.Leaf, cert, key
 	}
 	leaf, cert, key := issue()
-	if err := volume.write(cert, key); err != nil {
-		t.Fatal(err)
-	}
+	must(t, volume.write(cert, key))
 	template := *d.server
 	template.CA = ca.PEM()
 	s := d.replica(t, &template, "--tls-secret=",
@@ -90,17 +88,13 @@ func (d *disruption) testCertificate(t *testing.T) {
 	await(leaf)
 	for range 3 {
 		leaf, cert, key = issue()
-		if err := volume.write(cert, key); err != nil {
-			t.Fatal(err)
-		}
+		must(t, volume.write(cert, key))
 		await(leaf)
 	}
 	leaf, cert, key = issue()
 	_, otherCert, _ := issue()
 	for _, cert := range [][]byte{otherCert, []byte("broken"), cert} {
-		if err := volume.write(cert, key); err != nil {
-			t.Fatal(err)
-		}
+		must(t, volume.write(cert, key))
 	}
 	await(leaf)
 }

@@ -93,6 +93,15 @@ func (c *client) getOK(ctx context.Context, path string) ([]byte, error) {
 	return body, err
 }
 
+// telemetry returns the content of /metrics.
+func (c *client) telemetry(ctx context.Context) (cluster.Telemetry, error) {
+	body, err := c.getOK(ctx, "/metrics")
+	if err != nil {
+		return nil, err
+	}
+	return cluster.ParseTelemetry(body)
+}
+
 func (c *client) ok(ctx context.Context, path string) error {
 	_, err := c.getOK(ctx, path)
 	return err

@@ -66,9 +66,7 @@ func TestClients(t *testing.T) {
 	})
 	t.Run("node", func(t *testing.T) {
 		node, err := exec.LookPath("node")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		out := shared.runClient(t, clientProgram(t, "node"), node, "client.mjs", fixture)
 		checkClient(t, out)
 		if len(out.Top) != len(out.Pods) {
@@ -131,9 +129,7 @@ func testOldKubectl(t *testing.T, kubectl string) {
 	run := func(args ...string) string {
 		t.Helper()
 		out, err := shared.Run(t.Context(), kubectl, args...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return out
 	}
 	for _, test := range []struct {
@@ -197,9 +193,7 @@ func (c *testCluster) startClient(t *testing.T, program, account string, args ..
 	t.Helper()
 	kubeconfig := c.accountKubeconfig(t, cluster.Namespace, account)
 	p, err := c.StartProcess(program, append(args, "--kubeconfig="+kubeconfig)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	logOnFailure(t, p)
 	return p
 }
@@ -225,13 +219,9 @@ spec:
 func newBusyCluster(t *testing.T) *testCluster {
 	t.Helper()
 	c := newCluster(t)
-	if err := c.Simulation.AddNode(t.Context(), simulation.Node{Name: "busy"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Simulation.AddNode(t.Context(), simulation.Node{Name: "busy"}))
 	c.install(t)
-	if err := c.Apply(t.Context(), busyDeployment); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Apply(t.Context(), busyDeployment))
 	eventually(t, "metrics of the nodes", func(ctx context.Context) error {
 		table, err := c.Kubectl(ctx, "top", "nodes", "--no-headers")
 		if err == nil && !equalTables(table, []string{"busy 5100m 63% 3584Mi 10%", "node 100m 1% 512Mi 1%"}) {
@@ -294,7 +284,7 @@ func TestDescheduler(t *testing.T) {
 	c := newBusyCluster(t)
 	c.applyFiles(t, "descheduler", "sigs.k8s.io/descheduler", "kubernetes/base/rbac.yaml")
 	policy := c.File("descheduler-policy.yaml")
-	if err := os.WriteFile(policy, []byte(`apiVersion: descheduler/v1alpha2
+	must(t, os.WriteFile(policy, []byte(`apiVersion: descheduler/v1alpha2
 kind: DeschedulerPolicy
 metricsProviders: [{source: KubernetesMetrics}]
 profiles:
@@ -306,9 +296,7 @@ profiles:
       targetThresholds: {cpu: 50, memory: 50}
       metricsUtilization: {source: KubernetesMetrics}
   plugins: {balance: {enabled: [LowNodeUtilization]}}
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+`), 0o600))
 	p := c.startClient(t, program, "descheduler-sa", "--dry-run", "--descheduling-interval=1s", "--v=1",
 		"--policy-config-file="+policy, "--disable-metrics", "--secure-port=0")
 	evicted := regexp.MustCompile(`"Evicted pod in dry run mode" pod="default/web-.* node="busy"`)

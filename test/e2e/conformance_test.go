@@ -47,9 +47,7 @@ func TestConformance(t *testing.T) {
 		})
 	}
 	if *conformanceFile != "" && !t.Failed() {
-		if err := table.write(*conformanceFile); err != nil {
-			t.Fatal(err)
-		}
+		must(t, table.write(*conformanceFile))
 	}
 }
 
@@ -101,9 +99,7 @@ func (c *testCluster) conformance(t *testing.T, table *conformanceTable, server 
 		},
 		Progress: func(r conformance.Result) { t.Logf("%5.1fs %s", r.Seconds, r.Text()) },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	table.servers = append(table.servers, server)
 	table.reports = append(table.reports, report)
 	return report
@@ -114,41 +110,20 @@ func (c *testCluster) conformance(t *testing.T, table *conformanceTable, server 
 func (c *testCluster) installMetricsServer(t *testing.T, path string) {
 	t.Helper()
 	port := fmt.Sprint(freePort(t))
-	apiService := strings.NewReplacer("PORT", port, ", METADATA", "").Replace(metricsServerAPIService)
-	if err := c.Apply(t.Context(), metricsServerAccess+"---"+metricsServerReader+"---"+apiService); err != nil {
-		t.Fatal(err)
-	}
+	server := metricsServer(port)
+	must(t, c.Apply(t.Context(), server.access()+"---"+server.apiService()))
 	kubeconfig := c.accountKubeconfig(t, cluster.Namespace, "metrics-server")
-	server, err := c.StartProcess(path,
+	p, err := c.StartProcess(path,
 		"--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig,
 		"--bind-address=127.0.0.1", "--secure-port="+port, "--cert-dir="+c.Dir,
 		"--kubelet-certificate-authority="+c.File("ca.crt"),
 		"--kubelet-preferred-address-types=InternalIP", "--kubelet-use-node-status-port",
 		"--metric-resolution=10s", "--kubelet-request-timeout=5s", // the shortest allowed resolution
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	logOnFailure(t, server)
-	eventually(t, "kubectl top nodes", func(ctx context.Context) error {
-		_, err := c.Kubectl(ctx, "top", "nodes")
-		return err
-	})
+	must(t, err)
+	logOnFailure(t, p)
+	c.awaitOutput(t, has("node-01 "), "top", "nodes")
 }
-
-// metricsServerReader is the role of metrics-server's manifest for users.
-const metricsServerReader = `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata:
-  name: system:aggregated-metrics-reader
-  labels:
-    rbac.authorization.k8s.io/aggregate-to-view: "true"
-    rbac.authorization.k8s.io/aggregate-to-edit: "true"
-    rbac.authorization.k8s.io/aggregate-to-admin: "true"
-rules:
-- {apiGroups: [metrics.k8s.io], resources: [pods, nodes], verbs: [get, list, watch]}
-`
 
 // conformanceTable has the results of all servers.
 type conformanceTable struct {

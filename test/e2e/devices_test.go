@@ -63,16 +63,14 @@ spec:
 `
 )
 
-// gpuAutoscaling is a test of the autoscaler with one kind of metric. The target is half a GPU.
-type gpuAutoscaling struct{ namespace, metric string }
-
-func gpuAutoscalings() []gpuAutoscaling {
-	return []gpuAutoscaling{
-		{"gpu-pods", "{type: Resource, resource: {name: nvidia.com/gpu, target: {type: AverageValue, averageValue: 500m}}}"},
-		{"gpu-container", "{type: ContainerResource, containerResource: {name: nvidia.com/gpu, container: app, " +
-			"target: {type: AverageValue, averageValue: 500m}}}"},
-		{"gpu-utilization", "{type: ContainerResource, containerResource: {name: nvidia.com/gpu, container: app, " +
-			"target: {type: Utilization, averageUtilization: 50}}}"},
+// gpuAutoscalings returns tests of the autoscaler, whose target is half a GPU.
+func gpuAutoscalings() []autoscaling {
+	const container = "{type: ContainerResource, containerResource: {name: nvidia.com/gpu, container: app, "
+	return []autoscaling{
+		{namespace: "gpu-pods", metric: "{type: Resource, " +
+			"resource: {name: nvidia.com/gpu, target: {type: AverageValue, averageValue: 500m}}}"},
+		{namespace: "gpu-container", metric: container + "target: {type: AverageValue, averageValue: 500m}}}"},
+		{namespace: "gpu-utilization", metric: container + "target: {type: Utilization, averageUtilization: 50}}}"},
 	}
 }
 
@@ -87,7 +85,8 @@ type gpus struct {
 }
 
 // TestDevices scales Deployments by the utilization of GPUs, with the real HorizontalPodAutoscaler
-// and simulated exporters. Faults of the exporters must not change CPU and memory.
+// and simulated exporters. Faults of the exporters must not change CPU and memory. The server also
+// serves ephemeral-storage.
 func TestDevices(t *testing.T) {
 	t.Parallel()
 	g := startGPUs(t)
@@ -95,23 +94,18 @@ func TestDevices(t *testing.T) {
 	for _, a := range gpuAutoscalings() {
 		c.createNamespaces(t, a.namespace)
 		manifest := strings.NewReplacer("NAMESPACE", a.namespace, "METRIC", a.metric).Replace(gpuWorkload)
-		if err := c.Apply(t.Context(), manifest); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Apply(t.Context(), manifest))
 	}
 	g.load.Store(20)
-	g.each(t, func(t *testing.T, a gpuAutoscaling) {
-		g.awaitUsage(t, a.namespace, "nvidia.com/gpu", 1, "200m")
-	})
+	g.awaitGPUs(t, 1, "200m")
 	g.load.Store(200)
-	g.each(t, func(t *testing.T, a gpuAutoscaling) {
-		g.awaitReplicas(t, a.namespace, 4)
-		g.awaitUsage(t, a.namespace, "nvidia.com/gpu", 4, "500m")
+	g.awaitGPUs(t, 4, "500m")
+	each(t, gpuAutoscalings(), func(t *testing.T, a autoscaling) {
+		c.awaitAutoscaler(t, a.namespace, "{.status.currentMetrics}", func(current, desired int, _ string) bool {
+			return current == 4 && desired == 4
+		})
 		g.awaitUsage(t, a.namespace, "nvidia.com/gpu-memory", 4, "1Gi")
 	})
-
-	t.Log("\n" + c.kubectl(t, "get", "hpa", "--all-namespaces") + c.kubectl(t, "get", "--raw",
-		cluster.V1beta1+"/namespaces/gpu-pods/pods"))
 
 	// An update replaces the exporters one after the other: the values stand until there are new ones.
 	for node := range gpuNodes {
@@ -122,39 +116,17 @@ func TestDevices(t *testing.T) {
 		g.checkUsage(t, "gpu-pods", "500m")
 	}
 	g.load.Store(180) // within the tolerance of the autoscaler
-	g.each(t, func(t *testing.T, a gpuAutoscaling) {
-		g.awaitUsage(t, a.namespace, "nvidia.com/gpu", 4, "450m")
-	})
+	g.awaitGPUs(t, 4, "450m")
 
 	before := time.Now()
 	g.hang.Store(true)
-	for _, a := range gpuAutoscalings() {
-		eventually(t, "expired values of GPUs in "+a.namespace, func(ctx context.Context) error {
-			pods, err := g.usage(ctx, a.namespace)
-			if err != nil {
-				return err
-			}
-			for i := range pods {
-				if err := checkCPU(&pods[i]); err != nil {
-					t.Error(err)
-				}
-				if !pods[i].Timestamp.After(before) {
-					return fmt.Errorf("pod %s: the metrics are of %v, before the exporters hang", pods[i].Name, pods[i].Timestamp)
-				}
-				if _, ok := pods[i].Containers[0].Usage["nvidia.com/gpu"]; ok {
-					return fmt.Errorf("pod %s has %v", pods[i].Name, pods[i].Containers)
-				}
-			}
-			return nil
-		})
-	}
+	each(t, gpuAutoscalings(), func(t *testing.T, a autoscaling) { g.awaitExpiry(t, a.namespace, before) })
 	g.checkReplicas(t, 4)
 	c.awaitQueries(t, isDeviceQuery)
 	g.hang.Store(false)
-	g.each(t, func(t *testing.T, a gpuAutoscaling) {
-		g.awaitUsage(t, a.namespace, "nvidia.com/gpu", 4, "450m")
-	})
+	g.awaitGPUs(t, 4, "450m")
 	g.checkReplicas(t, 4)
+	t.Run("storage", c.testStorage)
 }
 
 // startGPUs starts a cluster whose nodes have GPUs and exporters, and installs kube-vitals.
@@ -165,48 +137,28 @@ func startGPUs(t *testing.T) *gpus {
 		exporters: map[string]*http.Server{},
 	}
 	t.Cleanup(g.close)
+	g.c.createNamespaces(t, gpuNamespace)
 	for node := range gpuNodes {
 		g.c.kubectl(t, "patch", "node", nodeName(node), "--subresource=status", "--type=merge", "--patch", fmt.Sprintf(
 			`{"status": {"capacity": {"nvidia.com/gpu": "%d"}, "allocatable": {"nvidia.com/gpu": "%[1]d"}}}`, gpusOnNode))
-	}
-	g.c.createNamespaces(t, gpuNamespace)
-	for node := range gpuNodes {
 		g.startExporter(t, node, fmt.Sprintf("exporter-%d", node))
 	}
 	exporter := "devices.exporters[0]."
 	g.c.installWith(t, []string{exporter + "preset=dcgm",
-		exporter + fmt.Sprint("port=", g.port), exporter + "interval=5s", exporter + "timeout=2s"})
+		exporter + fmt.Sprint("port=", g.port), exporter + "interval=5s", exporter + "timeout=2s",
+		"ephemeralStorage.enabled=true", "ephemeralStorage.interval=10s"})
 	return g
 }
 
 func nodeName(i int) string { return simulation.Nodes(i + 1)[i].Name }
 
-// each runs a step for each autoscaler at the same time.
-func (g *gpus) each(t *testing.T, step func(*testing.T, gpuAutoscaling)) {
-	t.Helper()
-	if !t.Run("each", func(t *testing.T) {
-		for _, a := range gpuAutoscalings() {
-			t.Run(a.namespace, func(t *testing.T) {
-				t.Parallel()
-				step(t, a)
-			})
-		}
-	}) {
-		t.FailNow()
-	}
-}
-
 // startExporter starts an exporter of a node, and creates its pod.
 func (g *gpus) startExporter(t *testing.T, node int, name string) {
 	t.Helper()
 	object, err := g.c.Client.CoreV1().Nodes().Get(t.Context(), nodeName(node), metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	listener, err := net.Listen("tcp", net.JoinHostPort(object.Status.Addresses[0].Address, fmt.Sprint(g.port)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := &http.Server{
 		ReadHeaderTimeout: timeout,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -225,9 +177,7 @@ func (g *gpus) startExporter(t *testing.T, node int, name string) {
 	go server.Serve(listener)
 	g.exporters[name] = server
 	manifest := strings.NewReplacer("NAME", name, "NODE", object.Name, "PORT", fmt.Sprint(g.port)).Replace(gpuExporter)
-	if err := g.c.Apply(t.Context(), manifest); err != nil {
-		t.Fatal(err)
-	}
+	must(t, g.c.Apply(t.Context(), manifest))
 }
 
 func (g *gpus) close() {
@@ -278,14 +228,41 @@ func (g *gpus) write(ctx context.Context, w io.Writer, node string) error {
 
 // usage returns the metrics of the pods in a namespace, in JSON.
 func (g *gpus) usage(ctx context.Context, namespace string) ([]metricsv1beta1.PodMetrics, error) {
-	list, err := g.c.podMetrics(ctx, namespace)
-	if err != nil {
-		return nil, err
+	body, err := g.c.get(ctx, cluster.V1beta1+"/namespaces/"+namespace+"/pods")
+	var list metricsv1beta1.PodMetricsList
+	if err == nil {
+		err = json.Unmarshal(body, &list)
 	}
-	if len(list) == 0 {
-		return nil, errors.New("no pod has metrics")
+	if err == nil && len(list.Items) == 0 {
+		err = errors.New("no pod has metrics")
 	}
-	return list, nil
+	return list.Items, err
+}
+
+// awaitGPUs waits until all pods have a utilization of their GPU.
+func (g *gpus) awaitGPUs(t *testing.T, pods int, want string) {
+	t.Helper()
+	each(t, gpuAutoscalings(), func(t *testing.T, a autoscaling) {
+		g.awaitUsage(t, a.namespace, "nvidia.com/gpu", pods, want)
+	})
+}
+
+// awaitExpiry waits until no pod has the utilization of a GPU. The metrics of CPU and memory are newer
+// than the given time.
+func (g *gpus) awaitExpiry(t *testing.T, namespace string, than time.Time) {
+	t.Helper()
+	eventually(t, "expired values of GPUs in "+namespace, func(ctx context.Context) error {
+		pods, err := g.usage(ctx, namespace)
+		for i := range pods {
+			if err := checkCPU(&pods[i]); err != nil {
+				t.Error(err)
+			}
+			if _, ok := pods[i].Containers[0].Usage["nvidia.com/gpu"]; ok || !pods[i].Timestamp.After(than) {
+				return fmt.Errorf("pod %s has at %v %v", pods[i].Name, pods[i].Timestamp, pods[i].Containers)
+			}
+		}
+		return err
+	})
 }
 
 // awaitUsage waits until each pod has the usage of a device in the container app, and 0 in proxy.
@@ -319,9 +296,7 @@ func (g *gpus) awaitUsage(t *testing.T, namespace, resource string, pods int, wa
 func (g *gpus) checkUsage(t *testing.T, namespace, want string) {
 	t.Helper()
 	list, err := g.usage(t.Context(), namespace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i := range list {
 		if value := list[i].Containers[0].Usage["nvidia.com/gpu"]; value.String() != want {
 			t.Errorf("pod %s: got %v", list[i].Name, list[i].Containers)
@@ -340,14 +315,6 @@ func checkCPU(pod *metricsv1beta1.PodMetrics) error {
 	return nil
 }
 
-// awaitReplicas waits until the autoscaler has settled on a number of replicas.
-func (g *gpus) awaitReplicas(t *testing.T, namespace string, replicas int) {
-	t.Helper()
-	g.c.awaitAutoscaler(t, namespace, "{.status.currentMetrics}", func(current, desired int, _ string) bool {
-		return current == replicas && desired == replicas
-	})
-}
-
 // checkReplicas checks the number of replicas of all Deployments.
 func (g *gpus) checkReplicas(t *testing.T, want int) {
 	t.Helper()
@@ -357,15 +324,4 @@ func (g *gpus) checkReplicas(t *testing.T, want int) {
 			t.Errorf("%s: got %s replicas, want %d", a.namespace, got, want)
 		}
 	}
-}
-
-// podMetrics returns the metrics of the pods in a namespace, as JSON decodes them.
-func (c *testCluster) podMetrics(ctx context.Context, namespace string) ([]metricsv1beta1.PodMetrics, error) {
-	body, err := c.get(ctx, cluster.V1beta1+"/namespaces/"+namespace+"/pods")
-	if err != nil {
-		return nil, err
-	}
-	var list metricsv1beta1.PodMetricsList
-	err = json.Unmarshal(body, &list)
-	return list.Items, err
 }

@@ -17,9 +17,7 @@ import (
 func TestDisruptions(t *testing.T) {
 	t.Parallel()
 	c, err := startCluster(t.Context(), t.Output(), disruptionNodes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(c.Stop)
 	d := &disruption{c}
 	started := time.Now()
@@ -39,7 +37,6 @@ func TestDisruptions(t *testing.T) {
 	t.Run("certificate", d.testCertificate)
 	t.Run("outage", d.testOutage)
 	t.Run("rollout", d.testRollout)
-	t.Run("shutdown", d.testShutdown)
 	if err := c.Running(); err != nil {
 		t.Error(err)
 	}

@@ -103,23 +103,34 @@ func (c *testCluster) awaitFailure(t *testing.T, id, reason string) (found docto
 	return found
 }
 
-// TestDoctor breaks one thing at a time: doctor names it, and the cure repairs it.
+// TestDoctor examines a cluster before an installation, runs the command that this prints, and breaks
+// one thing at a time: doctor names it, and the cure repairs it. At first, the API server has no
+// request-header CA.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-
-	notInstalled := c.awaitFailure(t, "installation", "not-installed")
-	if !strings.Contains(notInstalled.Cure, "kubectl vitals preflight") {
-		t.Errorf("got %+v", notInstalled)
+	const requestHeaderCA = "--requestheader-client-ca-file"
+	c := newCluster(t, requestHeaderCA+"=")
+	check := c.awaitFailure(t, "aggregation", "request-header-ca-missing")
+	if !strings.Contains(check.Cure, requestHeaderCA) {
+		t.Errorf("got %+v", check)
 	}
+	c.StopAPIServer()
+	must(t, c.RestartAPIServer(t.Context(), requestHeaderCA+"="+c.File("front-proxy-ca.crt")))
+	check = c.awaitFailure(t, "installation", "not-installed")
+	if !strings.Contains(check.Cure, "kubectl vitals preflight") {
+		t.Errorf("got %+v", check)
+	}
+
+	c.testPreflight(t)
+	t.Run("admission", c.testAdmissionPolicy)
+	c.uninstall(t)
 
 	c.install(t)
 	c.awaitHealthy(t)
+	c.awaitTop(t)
 	c.checkHealthyOutput(t)
-
 	t.Run("APIService to another Service", func(t *testing.T) {
-		c.kubectl(t, "patch", "apiservice", "v1beta1.metrics.k8s.io", "--type=merge", "--patch",
-			`{"spec": {"service": {"name": "metrics-server"}}}`)
+		c.patchAPIService(t, "v1beta1", `{"spec": {"service": {"name": "metrics-server"}}}`)
 		check := c.awaitFailure(t, "apiservice", "apiservice-elsewhere")
 		if want := "kube-system/metrics-server instead of kube-system/kube-vitals"; !strings.Contains(check.Seen, want) {
 			t.Errorf("got %+v, want %s", check, want)
@@ -129,43 +140,54 @@ func TestDoctor(t *testing.T) {
 		if !strings.Contains(check.Cure, patch) {
 			t.Errorf("got the cure %s, want %s in it", check.Cure, patch)
 		}
-		c.kubectl(t, "patch", "apiservice", "v1beta1.metrics.k8s.io", "--type=merge", "--patch", patch)
+		c.patchAPIService(t, "v1beta1", patch)
 		c.awaitHealthy(t)
 	})
-
 	t.Run("foreign caBundle", func(t *testing.T) {
 		// kube-vitals would write its own again.
 		c.kubectl(t, "delete", "clusterrolebinding", "system:kube-vitals")
 		bundle := base64.StdEncoding.EncodeToString(kubelettest.NewCA().PEM())
-		c.kubectl(t, "patch", "apiservice", "v1beta1.metrics.k8s.io", "--type=merge", "--patch",
-			fmt.Sprintf(`{"spec": {"caBundle": %q}}`, bundle))
+		c.patchAPIService(t, "v1beta1", fmt.Sprintf(`{"spec": {"caBundle": %q}}`, bundle))
 		check := c.awaitFailure(t, "certificate", "ca-bundle-foreign")
 		if !strings.Contains(check.Seen, "caBundle of v1beta1.metrics.k8s.io") {
 			t.Errorf("got %+v", check)
 		}
-		if err := c.Upgrade(t.Context()); err != nil {
-			t.Error(err)
-		}
+		must(t, c.Upgrade(t.Context()))
 		c.awaitHealthy(t)
 	})
+	t.Run("no API server", func(t *testing.T) {
+		c.StopAPIServer()
+		if code, report := c.preflight(t); code != 2 || report.Checks[0].Reason != "api-server-unreachable" ||
+			report.Install.Command != "" {
+			t.Errorf("got exit code %d, %+v", code, report)
+		}
+	})
+}
+
+// patchAPIService applies a merge patch to the APIService of a version.
+func (c *testCluster) patchAPIService(t *testing.T, version, patch string) {
+	t.Helper()
+	c.kubectl(t, "patch", "apiservice", version+".metrics.k8s.io", "--type=merge", "--patch", patch)
+}
+
+// stranger returns the flag for a kubeconfig of a user without permissions.
+func (c *testCluster) stranger(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	must(t, c.WriteUserKubeconfig(file, "stranger", ""))
+	return "--kubeconfig=" + file
 }
 
 // checkHealthyOutput checks the text for a healthy cluster, also of a user without permissions.
 func (c *testCluster) checkHealthyOutput(t *testing.T) {
 	t.Helper()
 	plugin, err := c.Plugin()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	code, text, err := c.vitals(t.Context(), plugin, "doctor")
 	if err != nil || code != 0 || strings.ContainsAny(text, "✗\x1b\r") || !strings.Contains(text, "✓ certificate ") {
 		t.Errorf("got exit code %d, %v\n%s", code, err, text)
 	}
-	user := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := c.WriteUserKubeconfig(user, "stranger", ""); err != nil {
-		t.Fatal(err)
-	}
-	code, text, err = c.vitals(t.Context(), plugin, "doctor", "--kubeconfig", user)
+	code, text, err = c.vitals(t.Context(), plugin, "doctor", c.stranger(t))
 	if err != nil || code != 0 || strings.Contains(text, "✗") || !strings.Contains(text,
 		`you cannot get resource "apiservices"`) {
 		t.Errorf("without permissions: got exit code %d, %v\n%s", code, err, text)
@@ -174,23 +196,4 @@ func (c *testCluster) checkHealthyOutput(t *testing.T) {
 	if code != 2 || err == nil || !strings.Contains(err.Error(), "--kubeconfig") {
 		t.Errorf("without a kubeconfig: got exit code %d, %v, want 2", code, err)
 	}
-}
-
-// TestDoctorAggregation checks a cluster whose API server has no request-header CA, which the cure
-// repairs.
-func TestDoctorAggregation(t *testing.T) {
-	t.Parallel()
-	const flag = "--requestheader-client-ca-file"
-	c := newCluster(t, flag+"=")
-	check := c.awaitFailure(t, "aggregation", "request-header-ca-missing")
-	if !strings.Contains(check.Cure, flag) {
-		t.Errorf("got %+v", check)
-	}
-	c.StopAPIServer()
-	if err := c.RestartAPIServer(t.Context(), flag+"="+c.File("front-proxy-ca.crt")); err != nil {
-		t.Fatal(err)
-	}
-	c.install(t)
-	c.awaitHealthy(t)
-	c.awaitTop(t)
 }

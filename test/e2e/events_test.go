@@ -1,10 +1,8 @@
 package e2e
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,19 +31,10 @@ var manyNodes = []string{"many-1", "many-2", "many-3"}
 // testEvents lets nodes fail, recover and fail again: one for one reason, and all others for
 // another.
 func (c *testCluster) testEvents(t *testing.T) {
-	t.Helper()
 	for _, name := range manyNodes {
-		if err := c.Simulation.AddNode(t.Context(), simulation.Node{Name: name}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Simulation.AddNode(t.Context(), simulation.Node{Name: name}))
 	}
-	eventually(t, "metrics of all nodes", func(ctx context.Context) error {
-		table, err := c.Kubectl(ctx, "top", "nodes", "--no-headers")
-		if n := strings.Count(table, "\n"); err == nil && n != 1+len(manyNodes) {
-			err = errors.New(table)
-		}
-		return err
-	})
+	c.awaitOutput(t, hasLines(1+len(manyNodes)), "top", "nodes", "--no-headers")
 	describeNode := []string{"describe", "node", oneNode}
 
 	c.failNodes(kubelettest.Status(http.StatusUnauthorized), kubelettest.Status(http.StatusForbidden))
@@ -58,14 +47,7 @@ func (c *testCluster) testEvents(t *testing.T) {
 	c.awaitEvent(t, describeNode, "Warning", unavailable, "(x2 over ")
 	c.awaitEvent(t, describeDeployment, "Warning", unavailable, "(x2 over ")
 	c.failNodes(nil, nil)
-	t.Log(c.kubectl(t, describeNode...))
-	t.Log(c.kubectl(t, describeDeployment...))
-
-	events, err := c.Client.CoreV1().Events(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range ownEvents(events.Items) {
+	for _, e := range c.ownEvents(t) {
 		if e.InvolvedObject.Name != oneNode && e.InvolvedObject.Name != cluster.Release {
 			t.Errorf("got an event about %s %s: %s", e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Message)
 		}
@@ -75,33 +57,13 @@ func (c *testCluster) testEvents(t *testing.T) {
 // testEventsDisabled disables events in the chart. The server, which still has its old flags, is
 // then a server without permissions: it logs that once, and its metrics are not affected.
 func (c *testCluster) testEventsDisabled(t *testing.T) {
-	t.Helper()
 	c.awaitEvent(t, []string{"describe", "node", oneNode}, "Normal", restored, "(x2 over ")
-	if err := c.Upgrade(t.Context(), "events.enabled=false"); err != nil {
-		t.Fatal(err)
-	}
-	roles := c.kubectl(t, "get", "roles,rolebindings", "--all-namespaces")
-	if strings.Contains(roles, "kube-vitals-events") {
-		t.Errorf("there are still permissions for events:\n%s", roles)
-	}
-	args := c.kubectl(t, "get", "deployment", cluster.Release, inNamespace, "--output=jsonpath={..args}")
-	if strings.Contains(args, "--node-events") || strings.Contains(args, "--deployment") {
-		t.Errorf("the Deployment has flags for events: %s", args)
-	}
-	events, err := c.Client.CoreV1().Events(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := ownEvents(events.Items)
+	must(t, c.Upgrade(t.Context(), "events.enabled=false"))
+	before := c.ownEvents(t)
 
 	const line = `"Cannot write events; grant kube-vitals create and patch on events`
 	c.failNodes(kubelettest.Status(http.StatusUnauthorized), nil)
-	eventually(t, "a log line", func(context.Context) error {
-		if n := c.countLog(t, line); n != 1 {
-			return fmt.Errorf("got %d", n)
-		}
-		return nil
-	})
+	awaitLog(t, c.server, line)
 	c.failNodes(kubelettest.Status(http.StatusNotFound), nil)
 	last := c.awaitNewer(t, manyNodes[0], time.Time{})
 	for range 3 { // the other reason is due, too
@@ -110,10 +72,7 @@ func (c *testCluster) testEventsDisabled(t *testing.T) {
 	if n := c.countLog(t, line); n != 1 {
 		t.Errorf("it is logged %d times", n)
 	}
-	if events, err = c.Client.CoreV1().Events(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if after := ownEvents(events.Items); len(after) != len(before) {
+	if after := c.ownEvents(t); len(after) != len(before) {
 		t.Errorf("got %d events before and %d after permissions were removed", len(before), len(after))
 	}
 }
@@ -136,27 +95,23 @@ func (c *testCluster) failNodes(one, many kubelettest.Fault) {
 // awaitEvent waits until one line of the output of kubectl describe has all parts.
 func (c *testCluster) awaitEvent(t *testing.T, describe []string, parts ...string) {
 	t.Helper()
-	eventually(t, strings.Join(parts, " ")+" in kubectl "+strings.Join(describe, " "), func(ctx context.Context) error {
-		out, err := c.Kubectl(ctx, describe...)
-		if err != nil {
-			return err
-		}
-	lines:
-		for line := range strings.Lines(out) {
-			for _, part := range parts {
-				if !strings.Contains(line, part) {
-					continue lines
-				}
+	hasEvent := func(text string) bool {
+		for line := range strings.Lines(text) {
+			if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) }) {
+				return true
 			}
-			return nil
 		}
-		return errors.New(out)
-	})
+		return false
+	}
+	c.awaitOutput(t, hasEvent, describe...)
 }
 
 // ownEvents returns the events of kube-vitals.
-func ownEvents(events []corev1.Event) (own []corev1.Event) {
-	for _, e := range events {
+func (c *testCluster) ownEvents(t *testing.T) (own []corev1.Event) {
+	t.Helper()
+	events, err := c.Client.CoreV1().Events(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+	must(t, err)
+	for _, e := range events.Items {
 		if e.Source.Component == "kube-vitals" {
 			own = append(own, e)
 		}
@@ -168,8 +123,6 @@ func ownEvents(events []corev1.Event) (own []corev1.Event) {
 func (c *testCluster) countLog(t *testing.T, text string) int {
 	t.Helper()
 	log, err := c.server.Log()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return strings.Count(log, text)
 }

@@ -19,21 +19,15 @@ import (
 func TestFIPS(t *testing.T) {
 	t.Parallel()
 	path, err := shared.KubeVitals()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	script := fmt.Sprintf("#!/bin/sh\nGODEBUG=fips140=only exec '%s' \"$@\"\n", path)
 	wrapper := filepath.Join(t.TempDir(), "kube-vitals")
-	if err := os.WriteFile(wrapper, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(wrapper, []byte(script), 0o700))
 	c := startBare(t, cluster.Config{KubeVitals: wrapper, Nodes: []simulation.Node{{Name: "node"}}})
 	c.install(t)
 	c.awaitTop(t)
 	token, err := c.Kubectl(t.Context(), "create", "token", "default", "--namespace=default")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	user := newClient(t, c.server).withToken(strings.TrimSpace(token)) // is known, but has no permissions
 	user.wantStatus(t, nodesPath, http.StatusForbidden)
 	for _, test := range []struct {

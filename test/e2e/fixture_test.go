@@ -7,9 +7,6 @@ import (
 	"sync"
 	"testing"
 
-	"k8s.io/client-go/rest"
-	metrics "k8s.io/metrics/pkg/client/clientset/versioned"
-
 	"github.com/kube-vitals/kube-vitals/test/internal/process"
 	"github.com/kube-vitals/kube-vitals/test/internal/simulation"
 )
@@ -103,20 +100,5 @@ var createFixture = sync.OnceValue(func() error {
 // useFixture creates the fixture unless another test has.
 func useFixture(t *testing.T) {
 	t.Helper()
-	if err := createFixture(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// metricsClient returns a client of metrics.k8s.io that reads protobuf, as that of the
-// HorizontalPodAutoscaler does.
-func metricsClient(t *testing.T) metrics.Interface {
-	t.Helper()
-	config := rest.CopyConfig(shared.REST)
-	config.ContentType = "application/vnd.kubernetes.protobuf"
-	client, err := metrics.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
+	must(t, createFixture())
 }

@@ -24,11 +24,13 @@ var (
 
 // TestGitOps applies the manifest of the chart again in each way that GitOps tools do, and looks at
 // what the server has written: the caBundles, the serving certificate and the pins. Applying neither
-// changes it nor shows it as a difference. Replacing clears it, and the server writes it again.
+// changes it nor shows it as a difference. Replacing clears it, and the server writes it again. Helm
+// removes everything that the chart has created.
 func TestGitOps(t *testing.T) {
 	t.Parallel()
 	g := &gitOps{pinned: pinned{testCluster: newCluster(t)}, manifest: filepath.Join(t.TempDir(), "manifest.yaml")}
 	g.createNode(t, "first", g.startKubelet(t, "first").at)
+	objects := g.objectNames(t)
 	g.installWith(t, []string{"kubelet.tls=pin"})
 	g.awaitMetrics(t, "node", "first")
 	g.awaitMetrics(t, "node", "node")
@@ -70,6 +72,7 @@ func TestGitOps(t *testing.T) {
 			return err
 		})
 	})
+	t.Run("helm uninstall", func(t *testing.T) { g.testUninstall(t, objects) })
 }
 
 // gitOps is a cluster in which the manifest of the release is applied again.
@@ -83,18 +86,14 @@ type gitOps struct {
 func (g *gitOps) writeManifest(t *testing.T) {
 	t.Helper()
 	rendered, err := g.Run(t.Context(), binaries.Helm, "get", "manifest", cluster.Release, inNamespace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var kept []string
 	for object := range strings.SplitSeq(rendered, "\n---\n") {
 		if !strings.Contains(object, "\nkind: Service\n") {
 			kept = append(kept, object)
 		}
 	}
-	if err := os.WriteFile(g.manifest, []byte(strings.Join(kept, "\n---\n")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(g.manifest, []byte(strings.Join(kept, "\n---\n")), 0o600))
 }
 
 // run runs a program of the cluster.
@@ -106,25 +105,21 @@ func (g *gitOps) run(t *testing.T, program string, args ...string) error {
 // state returns what the server has written, by object. It is an error if something is missing.
 func (g *gitOps) state(ctx context.Context) (map[string]string, error) {
 	state := map[string]string{}
-	for _, name := range writtenBundles {
-		bundle, err := g.Kubectl(ctx, "get", name, "--output=jsonpath={.spec.caBundle}")
-		if err == nil && bundle == "" {
-			err = errors.New("the caBundle is empty")
+	read := func(path string, names ...string) error {
+		for _, name := range names {
+			content, err := g.Kubectl(ctx, "get", name, inNamespace, "--output=jsonpath="+path)
+			if err == nil && content == "" {
+				err = errors.New("it is empty")
+			}
+			if err != nil {
+				return fmt.Errorf("%s of %s: %w", path, name, err)
+			}
+			state[name] = content
 		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		state[name] = bundle
+		return nil
 	}
-	for _, name := range writtenData {
-		data, err := g.Kubectl(ctx, "get", name, inNamespace, "--output=jsonpath={.data}")
-		if err == nil && data == "" {
-			err = errors.New("it is empty")
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		state[name] = data
+	if err := errors.Join(read("{.spec.caBundle}", writtenBundles...), read("{.data}", writtenData...)); err != nil {
+		return nil, err
 	}
 	var pins map[string]string
 	if err := json.Unmarshal([]byte(state["configmap/"+pinsConfigMap]), &pins); err != nil {
@@ -141,15 +136,12 @@ func (g *gitOps) state(ctx context.Context) (map[string]string, error) {
 func (g *gitOps) mustState(t *testing.T) map[string]string {
 	t.Helper()
 	state, err := g.state(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return state
 }
 
 // testFieldManager checks that tools can recognize what the server has written by its field manager.
 func (g *gitOps) testFieldManager(t *testing.T) {
-	t.Helper()
 	for _, name := range slices.Concat(writtenBundles, writtenData) {
 		managers := g.kubectl(t, "get", name, inNamespace, "--show-managed-fields",
 			"--output=jsonpath={.metadata.managedFields[*].manager}")
@@ -172,26 +164,22 @@ func (g *gitOps) list(ctx context.Context) error {
 // testUnchanged runs a tool, which changes nothing that the server has written. If the tool leaves the
 // Service alone, no request fails meanwhile.
 func (g *gitOps) testUnchanged(t *testing.T, served bool, tool func() error) {
-	t.Helper()
 	before := g.mustState(t)
 	calls := map[string]func(context.Context) error{}
 	if served {
 		calls["list of nodes"] = g.list
 	}
 	load := startLoad(t, calls)
-	if err := tool(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tool())
 	if after := g.mustState(t); fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Errorf("the tool has changed what the server wrote: got %v, want %v", after, before)
 	}
 	load.stop()
-	g.restoreRoute(t)
+	g.routeService(t)
 }
 
 // testNoDifference compares the manifest with the cluster, as tools do before they apply it.
 func (g *gitOps) testNoDifference(t *testing.T, flags ...string) {
-	t.Helper()
 	out, err := g.Kubectl(t.Context(), append([]string{"diff", "--filename", g.manifest}, flags...)...)
 	if err != nil || out != "" { // kubectl exits with 1 if there is a difference
 		t.Errorf("error %v, differences:\n%s", err, out)
@@ -201,13 +189,10 @@ func (g *gitOps) testNoDifference(t *testing.T, flags ...string) {
 // testMended runs a tool that replaces objects, and waits until the server has written their content
 // again.
 func (g *gitOps) testMended(t *testing.T, tool func() error) {
-	t.Helper()
 	before := g.mustState(t)
-	if err := tool(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tool())
 	start := time.Now()
-	g.restoreRoute(t)
+	g.routeService(t)
 	eventually(t, "requests to be served", g.list)
 	served := time.Since(start)
 	var after map[string]string
@@ -224,10 +209,45 @@ func (g *gitOps) testMended(t *testing.T, tool func() error) {
 	}
 }
 
-// restoreRoute makes the Service an alias of this machine again, which helm undoes.
-func (g *gitOps) restoreRoute(t *testing.T) {
-	t.Helper()
-	if err := g.RouteService(t.Context()); err != nil {
-		t.Fatal(err)
+// testUninstall removes the release, and compares the objects of the cluster with those before.
+func (g *gitOps) testUninstall(t *testing.T, before []string) {
+	g.uninstall(t)
+	if err := g.server.Stop(shutdownTimeout); err != nil {
+		t.Errorf("kube-vitals exits with %v", err)
 	}
+	eventually(t, "all objects to be deleted", func(context.Context) error {
+		if left := difference(g.objectNames(t), before); len(left) > 0 {
+			return fmt.Errorf("left: %s", strings.Join(left, " "))
+		}
+		return nil
+	})
+	if deleted := difference(before, g.objectNames(t)); len(deleted) > 0 {
+		t.Errorf("objects that are not the chart's were deleted: %s", strings.Join(deleted, " "))
+	}
+}
+
+// uninstall uninstalls the chart.
+func (c *testCluster) uninstall(t *testing.T) {
+	t.Helper()
+	_, err := c.Run(t.Context(), binaries.Helm, "uninstall", cluster.Release, inNamespace, "--wait")
+	must(t, err)
+}
+
+// objectNames returns the names of all objects of a cluster except those that come and go by
+// themselves.
+func (c *testCluster) objectNames(t *testing.T) []string {
+	t.Helper()
+	kinds := c.kubectl(t, "api-resources", "--verbs=list", "--output=name")
+	ignored := []string{
+		"events", "events.events.k8s.io", "leases.coordination.k8s.io", "nodes.metrics.k8s.io", "pods.metrics.k8s.io",
+	}
+	wanted := slices.DeleteFunc(strings.Fields(kinds), func(kind string) bool { return slices.Contains(ignored, kind) })
+	names := c.kubectl(t, "get", strings.Join(wanted, ","), "--all-namespaces", "--output",
+		`jsonpath={range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}{"\n"}{end}`)
+	return strings.Fields(names)
+}
+
+// difference returns the elements of a that are not in b.
+func difference(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })
 }

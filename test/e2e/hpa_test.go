@@ -73,16 +73,28 @@ func autoscalings() []autoscaling {
 // usage of pods, and by that of one container.
 func TestAutoscaling(t *testing.T) {
 	t.Parallel()
-	for _, a := range autoscalings() {
-		t.Run(a.namespace, func(t *testing.T) {
-			t.Parallel()
-			shared.createNamespaces(t, a.namespace)
-			a.create(t, shared)
-			a.awaitReplicas(t, shared, a.idle, 1)
-			a.awaitReplicas(t, shared, a.busy, 4)
-			a.awaitReplicas(t, shared, a.idle, 1)
-			a.checkRescales(t, shared)
-		})
+	each(t, autoscalings(), func(t *testing.T, a autoscaling) {
+		shared.createNamespaces(t, a.namespace)
+		a.create(t, shared)
+		a.awaitReplicas(t, shared, a.idle, 1)
+		a.awaitReplicas(t, shared, a.busy, 4)
+		a.awaitReplicas(t, shared, a.idle, 1)
+		a.checkRescales(t, shared)
+	})
+}
+
+// each runs a step for each autoscaler at the same time, and ends the test if one fails.
+func each(t *testing.T, all []autoscaling, step func(*testing.T, autoscaling)) {
+	t.Helper()
+	if !t.Run("each", func(t *testing.T) {
+		for _, a := range all {
+			t.Run(a.namespace, func(t *testing.T) {
+				t.Parallel()
+				step(t, a)
+			})
+		}
+	}) {
+		t.FailNow()
 	}
 }
 
@@ -90,9 +102,7 @@ func TestAutoscaling(t *testing.T) {
 func (a autoscaling) create(t *testing.T, c *testCluster) {
 	t.Helper()
 	manifest := strings.NewReplacer("NAMESPACE", a.namespace, "METRIC", a.metric).Replace(autoscaled)
-	if err := c.Apply(t.Context(), manifest); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Apply(t.Context(), manifest))
 }
 
 func (a autoscaling) setLoad(t *testing.T, c *testCluster, load string) {

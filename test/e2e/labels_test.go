@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,9 +30,7 @@ func TestHostileLabels(t *testing.T) {
 	)
 	c := startBare(t, cluster.Config{Nodes: simulation.Nodes(nodes)})
 	for _, namespace := range []string{"tenant", "other"} {
-		if err := c.CreateNamespace(t.Context(), namespace); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.CreateNamespace(t.Context(), namespace))
 	}
 	many := make(map[string]string, labels)
 	for i := range labels {
@@ -52,9 +48,7 @@ func TestHostileLabels(t *testing.T) {
 		}
 		return hostilePod("tenant", fmt.Sprintf("pod-%d", i), node, many)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	c.install(t)
 	const other = "/apis/metrics.k8s.io/v1/namespaces/other/pods/web"
@@ -71,30 +65,22 @@ func TestHostileLabels(t *testing.T) {
 	})
 
 	direct := c.asAdmin(t, c.server)
-	logLatencies(t, "without updates", direct, other, time.After(time.Second))
-	updated, read := make(chan time.Time), make(chan struct{})
-	go func() {
-		defer close(read)
-		logLatencies(t, "beside updates", direct, other, updated)
-	}()
+	requests := startLoad(t, map[string]func(context.Context) error{
+		"GET of another pod": func(ctx context.Context) error { return direct.ok(ctx, other) },
+	})
 	peak := uint64(0)
 	for i := range changes {
 		for _, name := range []string{"pod-0", "pod-" + strconv.Itoa(pods-1)} {
 			change := fmt.Appendf(nil, `{"metadata":{"labels":{"0":"%d"}}}`, i)
 			_, err := c.Client.CoreV1().Pods("tenant").Patch(
 				t.Context(), name, types.MergePatchType, change, metav1.PatchOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 		}
 		used, err := c.server.Usage()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		peak = max(peak, used.Anonymous)
 	}
-	close(updated)
-	<-read
+	requests.stop()
 	eventually(t, "the change of a label", func(ctx context.Context) error {
 		list, err := c.get(ctx, fmt.Sprint(selected, "0%3D", changes-1))
 		if err == nil && strings.Count(string(list), `"name":"pod-`) != 1 {
@@ -105,33 +91,6 @@ func TestHostileLabels(t *testing.T) {
 	t.Logf("RssAnon: at most %d MiB", peak>>20)
 	if peak > maxMemory {
 		t.Errorf("RssAnon: %d MiB, want at most %d", peak>>20, maxMemory>>20)
-	}
-}
-
-// logLatencies gets a path and /livez in turn until the channel has something or is closed, and logs
-// how long a GET of each takes. /livez reads no object: what it needs as well is not the index's. Any
-// failure is an error. The time is not judged: it depends on the machine.
-func logLatencies(t *testing.T, when string, c *client, path string, end <-chan time.Time) {
-	took := map[string][]time.Duration{path: nil, "/livez": nil}
-	for {
-		for path := range took {
-			start := time.Now()
-			if _, err := c.getOK(t.Context(), path); err != nil {
-				t.Errorf("%s: %v", when, err)
-				return
-			}
-			took[path] = append(took[path], time.Since(start))
-		}
-		select {
-		case <-end:
-			for path, times := range took {
-				slices.Sort(times)
-				t.Logf("%d GETs of %s %s: p50 %v, p99 %v",
-					len(times), path, when, times[len(times)/2], times[len(times)*99/100])
-			}
-			return
-		default:
-		}
 	}
 }
 

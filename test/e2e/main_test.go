@@ -89,9 +89,7 @@ func startCluster(ctx context.Context, progress io.Writer, nodes int) (*testClus
 func startBare(t *testing.T, cfg cluster.Config) *testCluster {
 	t.Helper()
 	c, err := cluster.Start(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(c.Stop)
 	return &testCluster{Cluster: c}
 }
@@ -108,9 +106,7 @@ func logOnFailure(t *testing.T, p interface{ Tail() string }) {
 func freePort(t *testing.T) int {
 	t.Helper()
 	ports, err := cluster.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return ports[0]
 }
 
@@ -131,9 +127,8 @@ func (c *testCluster) install(t *testing.T, args ...string) {
 func (c *testCluster) installWith(t *testing.T, values []string, args ...string) {
 	t.Helper()
 	var err error
-	if c.server, err = c.InstallWith(t.Context(), values, args...); err != nil {
-		t.Fatal(err)
-	}
+	c.server, err = c.InstallWith(t.Context(), values, args...)
+	must(t, err)
 	logOnFailure(t, c.server)
 }
 
@@ -141,9 +136,7 @@ func (c *testCluster) installWith(t *testing.T, values []string, args ...string)
 func (c *testCluster) replica(t *testing.T, s *cluster.Server, args ...string) *cluster.Server {
 	t.Helper()
 	replica, err := s.StartReplica(args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(replica.Kill)
 	logOnFailure(t, replica)
 	probe := newClient(t, replica)
@@ -161,9 +154,7 @@ func (c *testCluster) replica(t *testing.T, s *cluster.Server, args ...string) *
 func (c *testCluster) kubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := c.Kubectl(t.Context(), args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return out
 }
 
@@ -171,9 +162,7 @@ func (c *testCluster) kubectl(t *testing.T, args ...string) string {
 func (c *testCluster) accountKubeconfig(t *testing.T, namespace, account string) string {
 	t.Helper()
 	file, err := c.WriteAccountKubeconfig(t.Context(), namespace, account)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return file
 }
 
@@ -186,9 +175,7 @@ func (c *testCluster) get(ctx context.Context, path string) ([]byte, error) {
 func (c *testCluster) createNamespaces(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		if err := c.CreateNamespace(t.Context(), name); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.CreateNamespace(t.Context(), name))
 		cleanUp(t, func(ctx context.Context) error {
 			_, err := c.Kubectl(ctx, "delete", "namespace", name, "--wait=false")
 			return err
@@ -218,36 +205,50 @@ spec:
   containers: [{name: main, image: none}, {name: side, image: none}]
 ---`, name, namespace, node)
 	}
-	if err := c.Apply(t.Context(), manifest.String()); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "metrics of the pods in "+namespace, func(ctx context.Context) error {
-		out, err := c.Kubectl(ctx, "top", "pods", "--namespace", namespace, "--no-headers")
-		if n := strings.Count(out, "\n"); err == nil && n != len(names) {
-			err = fmt.Errorf("%d of %d pods have metrics:\n%s", n, len(names), out)
-		}
-		return err
-	})
+	must(t, c.Apply(t.Context(), manifest.String()))
+	c.awaitOutput(t, hasLines(len(names)), "top", "pods", "--namespace="+namespace, "--no-headers")
 }
 
 // awaitTop waits until kubectl top shows the node of newCluster.
 func (c *testCluster) awaitTop(t *testing.T) {
 	t.Helper()
-	eventually(t, "kubectl top nodes", func(ctx context.Context) error {
-		table, err := c.Kubectl(ctx, "top", "nodes", "--no-headers")
-		if err == nil && !strings.HasPrefix(table, "node ") {
-			err = errors.New(table)
+	c.awaitOutput(t, has("node "), "top", "nodes", "--no-headers")
+}
+
+// awaitOutput waits until kubectl succeeds and its output is right.
+func (c *testCluster) awaitOutput(t *testing.T, isRight func(output string) bool, args ...string) {
+	t.Helper()
+	eventually(t, "the output of kubectl "+strings.Join(args, " "), func(ctx context.Context) error {
+		output, err := c.Kubectl(ctx, args...)
+		if err == nil && !isRight(output) {
+			err = errors.New(output)
 		}
 		return err
 	})
 }
 
+// hasLines returns a function that reports whether a text has n lines.
+func hasLines(n int) func(string) bool {
+	return func(text string) bool { return strings.Count(text, "\n") == n }
+}
+
+// has returns a function that reports whether a text has another one in it.
+func has(part string) func(string) bool {
+	return func(text string) bool { return strings.Contains(text, part) }
+}
+
+// must ends the test if there is an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // eventually waits until try returns nil.
 func eventually(t *testing.T, what string, try func(context.Context) error) {
 	t.Helper()
-	if err := process.Poll(t.Context(), timeout, what, try); err != nil {
-		t.Fatal(err)
-	}
+	must(t, process.Poll(t.Context(), timeout, what, try))
 }
 
 // cleanUp calls a function after the test, when the test's own context has ended.

@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"context"
-	"errors"
 	"strings"
 	"testing"
 
@@ -10,106 +8,131 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 )
 
-// metricsServerAccess has the ServiceAccount, the roles and the Service of metrics-server's
-// manifest. It has no Secret with a serving certificate.
-const metricsServerAccess = `
+// otherServer is a metrics server that kube-vitals replaces.
+type otherServer struct{ name, namespace, port, labels, annotations string }
+
+func (s otherServer) fill(manifest string) string {
+	return strings.NewReplacer("NAMESPACE", s.namespace, "NAME", s.name, "PORT", s.port,
+		"LABELS", s.labels, "ANNOTATIONS", s.annotations).Replace(manifest)
+}
+
+// access returns the ServiceAccount, the roles and the Service of the server.
+func (s otherServer) access() string {
+	return s.fill(`
 apiVersion: v1
 kind: ServiceAccount
-metadata: {name: metrics-server, namespace: kube-system}
+metadata: {name: NAME, namespace: NAMESPACE, labels: {LABELS}}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
-metadata: {name: "system:metrics-server"}
+metadata: {name: "system:NAME", labels: {LABELS}}
 rules:
 - {apiGroups: [""], resources: [nodes/metrics], verbs: [get]}
-- {apiGroups: [""], resources: [pods, nodes], verbs: [get, list, watch]}
+- {apiGroups: [""], resources: [nodes, namespaces, pods, services], verbs: [get, list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: "system:aggregated-metrics-reader"
+  labels: {LABELS, rbac.authorization.k8s.io/aggregate-to-view: "true"}
+rules:
+- {apiGroups: [metrics.k8s.io], resources: [pods, nodes], verbs: [get, list, watch]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
-metadata: {name: "system:metrics-server"}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "system:metrics-server"}
-subjects: [{kind: ServiceAccount, name: metrics-server, namespace: kube-system}]
+metadata: {name: "system:NAME", labels: {LABELS}}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "system:NAME"}
+subjects: [{kind: ServiceAccount, name: NAME, namespace: NAMESPACE}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
-metadata: {name: "metrics-server:system:auth-delegator"}
+metadata: {name: "NAME:system:auth-delegator", labels: {LABELS}}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "system:auth-delegator"}
-subjects: [{kind: ServiceAccount, name: metrics-server, namespace: kube-system}]
+subjects: [{kind: ServiceAccount, name: NAME, namespace: NAMESPACE}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
-metadata: {name: metrics-server-auth-reader, namespace: kube-system}
+metadata: {name: NAME-auth-reader, namespace: kube-system, labels: {LABELS}}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: extension-apiserver-authentication-reader}
-subjects: [{kind: ServiceAccount, name: metrics-server, namespace: kube-system}]
+subjects: [{kind: ServiceAccount, name: NAME, namespace: NAMESPACE}]
 ---
 apiVersion: v1
 kind: Service
-metadata: {name: metrics-server, namespace: kube-system}
+metadata: {name: NAME, namespace: NAMESPACE, labels: {LABELS}}
 spec: {type: ExternalName, externalName: localhost}
-`
+`)
+}
 
-// metricsServerAPIService is the APIService of metrics-server's manifest. PORT and METADATA are
-// replaced.
-const metricsServerAPIService = `
+func (s otherServer) apiService() string {
+	return s.fill(`
 apiVersion: apiregistration.k8s.io/v1
 kind: APIService
-metadata: {name: v1beta1.metrics.k8s.io, METADATA}
+metadata: {name: v1beta1.metrics.k8s.io, labels: {LABELS}, annotations: {ANNOTATIONS}}
 spec:
   group: metrics.k8s.io
   version: v1beta1
   groupPriorityMinimum: 100
   versionPriority: 100
   insecureSkipTLSVerify: true
-  service: {name: metrics-server, namespace: kube-system, port: PORT}
-`
-
-// startMetricsServer starts a kube-vitals in the place of metrics-server, with the objects of
-// metrics-server's manifest and a certificate that cannot be verified. It returns its APIService.
-func (c *servingCluster) startMetricsServer(t *testing.T, metadata string) (port, apiService string) {
-	t.Helper()
-	if err := c.Apply(t.Context(), metricsServerAccess); err != nil {
-		t.Fatal(err)
-	}
-	kubeconfig := c.accountKubeconfig(t, cluster.Namespace, "metrics-server")
-	s := c.replica(t, c.server, "--tls-secret=", "--kubelet-service-account=", "--kubeconfig="+kubeconfig,
-		"--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig)
-	return s.Port(), strings.NewReplacer("PORT", s.Port(), "METADATA", metadata).Replace(metricsServerAPIService)
+  service: {name: NAME, namespace: NAMESPACE, port: PORT}
+`)
 }
 
-// TestMoveFromMetricsServer follows the chart's README while clients send requests: v1beta1 refers
-// to another Service, and belongs to another release.
+// patch returns a merge patch with which an APIService refers to the server.
+func (s otherServer) patch() string {
+	return s.fill(`{"spec": {"insecureSkipTLSVerify": true, "caBundle": null,
+		"service": {"name": "NAME", "namespace": "NAMESPACE", "port": PORT}}}`)
+}
+
+// metricsServer returns a metrics-server that listens on a port.
+func metricsServer(port string) otherServer {
+	return otherServer{"metrics-server", cluster.Namespace, port, "k8s-app: metrics-server", ""}
+}
+
+// patchToKubeVitals makes v1beta1 refer to kube-vitals, as documents describe it.
+func (c *testCluster) patchToKubeVitals(t *testing.T, namespace, port string) {
+	t.Helper()
+	ca := c.kubectl(t, "get", "secret", servingSecret, "--namespace="+namespace, "--output", `jsonpath={.data.ca\.crt}`)
+	c.patchAPIService(t, "v1beta1", `{"spec": {"insecureSkipTLSVerify": null, "caBundle": "`+ca+`",
+		"service": {"name": "kube-vitals", "namespace": "`+namespace+`", "port": `+port+`}}}`)
+}
+
+// TestMoveFromMetricsServer follows the way back in docs/moving-from-metrics-server.md, and then the
+// move in the chart's README, while clients send requests. A kube-vitals runs in the place of
+// metrics-server, with the objects of its manifest and a certificate that cannot be verified.
 func TestMoveFromMetricsServer(t *testing.T) {
 	t.Parallel()
 	c := startServing(t)
-	if err := c.Helm(t.Context(), "upgrade", "apiService.create=false"); err != nil {
-		t.Fatal(err)
-	}
-	_, apiService := c.startMetricsServer(t, `
-  labels: {app.kubernetes.io/managed-by: Helm, k8s-app: metrics-server},
-  annotations: {
-    meta.helm.sh/release-name: metrics-server,
-    meta.helm.sh/release-namespace: kube-system,
-    helm.sh/resource-policy: keep}`)
-	if err := c.Apply(t.Context(), apiService); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Apply(t.Context(), metricsServer("").access()))
+	kubeconfig := c.accountKubeconfig(t, cluster.Namespace, "metrics-server")
+	s := c.replica(t, c.server, "--tls-secret=", "--kubelet-service-account=", "--kubeconfig="+kubeconfig,
+		"--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig)
+	t.Run("back", func(t *testing.T) { c.testMoveBack(t, metricsServer(s.Port())) })
+	t.Run("move", func(t *testing.T) { c.testMove(t, metricsServer(s.Port())) })
+}
+
+// testMove moves v1beta1, which belongs to another release, from the Service of metrics-server.
+func (c *servingCluster) testMove(t *testing.T, other otherServer) {
+	c.kubectl(t, "delete", "apiservice", "v1beta1.metrics.k8s.io")
+	c.start(t)
+	must(t, c.Helm(t.Context(), "upgrade", "apiService.create=false"))
+	other.labels = "app.kubernetes.io/managed-by: Helm, k8s-app: metrics-server"
+	other.annotations = "meta.helm.sh/release-name: metrics-server, meta.helm.sh/release-namespace: kube-system, " +
+		"helm.sh/resource-policy: keep"
+	must(t, c.Apply(t.Context(), other.apiService()))
 	c.awaitTop(t)
 
 	port := c.kubectl(t, "get", "service", cluster.Release, inNamespace, "--output=jsonpath={.spec.ports[0].port}")
 	c.routeService(t)
 	requests := startLoad(t, c.requests("v1beta1"))
-	ca := c.kubectl(t, "get", "secret", servingSecret, inNamespace, "--output", `jsonpath={.data.ca\.crt}`)
-	c.kubectl(t, "patch", "apiservice", "v1beta1.metrics.k8s.io", "--type=merge", "--patch",
-		`{"spec":{"insecureSkipTLSVerify":null,"caBundle":"`+ca+`",
-		"service":{"name":"kube-vitals","namespace":"kube-system","port":`+port+`}}}`)
+	c.patchToKubeVitals(t, cluster.Namespace, port)
 	c.awaitCertificate(t, c.awaitCertificate(t, nil)) // until a renewal
 	requests.stop()
 
 	connections := startLoad(t, c.connections("v1beta1")) // helm undoes the route of the Service
-	if _, err := c.Run(t.Context(), binaries.Helm, "upgrade", cluster.Release, c.Chart, inNamespace,
-		"--reuse-values", "--set", "apiService.create=true", "--take-ownership"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.Run(t.Context(), binaries.Helm, "upgrade", cluster.Release, c.Chart, inNamespace,
+		"--reuse-values", "--set", "apiService.create=true", "--take-ownership")
+	must(t, err)
 	connections.stop()
 	c.routeService(t)
 	c.awaitTop(t)
@@ -127,40 +150,27 @@ func TestMoveFromMetricsServer(t *testing.T) {
 		t.Errorf("the release cannot be upgraded after the move: %v", err)
 	}
 	c.uninstall(t)
-	left := c.kubectl(t, "get", "apiservices", "--output",
-		`jsonpath={.items[?(@.spec.group=="metrics.k8s.io")].metadata.name}`)
-	if left != "" {
+	if left := c.metricsAPIServices(t); left != "" {
 		t.Errorf("after uninstalling: got APIServices %s, want none", left)
 	}
 }
 
-// TestMoveBackToMetricsServer follows the way back in docs/moving-from-metrics-server.md while
-// clients send requests.
-func TestMoveBackToMetricsServer(t *testing.T) {
-	t.Parallel()
-	c := startServing(t)
-	port, apiService := c.startMetricsServer(t, "labels: {k8s-app: metrics-server}")
-
+// testMoveBack moves v1beta1 to metrics-server, and uninstalls the release.
+func (c *servingCluster) testMoveBack(t *testing.T, other otherServer) {
 	// The release no longer owns the APIServices.
 	connections := startLoad(t, c.connections("v1", "v1beta1")) // helm undoes the route of the Service
 	c.kubectl(t, "annotate", "apiservice", "v1.metrics.k8s.io", "v1beta1.metrics.k8s.io", "helm.sh/resource-policy=keep")
-	if err := c.Helm(t.Context(), "upgrade", "apiService.create=false"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Helm(t.Context(), "upgrade", "apiService.create=false"))
 	connections.stop()
 	c.routeService(t)
 	c.awaitTop(t)
 
 	// v1beta1 refers to metrics-server, which does not serve v1.
 	requests := startLoad(t, c.requests("v1beta1"))
-	c.kubectl(t, "patch", "apiservice", "v1beta1.metrics.k8s.io", "--type=merge", "--patch",
-		`{"spec":{"insecureSkipTLSVerify":true,"caBundle":null,
-		"service":{"name":"metrics-server","namespace":"kube-system","port":`+port+`}}}`)
+	c.patchAPIService(t, "v1beta1", other.patch())
 	c.kubectl(t, "delete", "apiservice", "v1.metrics.k8s.io")
 	c.kubectl(t, "annotate", "apiservice", "v1beta1.metrics.k8s.io", "helm.sh/resource-policy-")
-	if err := c.Apply(t.Context(), apiService); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Apply(t.Context(), other.apiService()))
 	c.awaitTop(t)
 	c.uninstall(t)
 	for _, s := range c.servers {
@@ -169,19 +179,17 @@ func TestMoveBackToMetricsServer(t *testing.T) {
 	c.awaitTop(t)
 	requests.stop()
 
-	if left := c.kubectl(t, "get", "apiservices", "--output", `jsonpath={range .items[?(@.spec.group=="metrics.k8s.io")]}`+
-		`{.metadata.name} {.spec.service.name} {.spec.insecureSkipTLSVerify} {.spec.caBundle};{end}`); left !=
-		"v1beta1.metrics.k8s.io metrics-server true ;" {
+	if left := c.metricsAPIServices(t); left != "v1beta1.metrics.k8s.io metrics-server true ;" {
 		t.Errorf("got APIServices %q, want that of metrics-server", left)
 	}
-	eventually(t, "discovery to have v1beta1 only", func(ctx context.Context) error {
-		versions, err := c.Kubectl(ctx, "api-versions")
-		if err != nil {
-			return err
-		}
-		if strings.Contains(versions, "metrics.k8s.io/v1\n") || !strings.Contains(versions, "metrics.k8s.io/v1beta1\n") {
-			return errors.New(versions)
-		}
-		return nil
-	})
+	c.awaitOutput(t, func(versions string) bool {
+		return !strings.Contains(versions, "metrics.k8s.io/v1\n") && strings.Contains(versions, "metrics.k8s.io/v1beta1\n")
+	}, "api-versions")
+}
+
+// metricsAPIServices returns the APIServices of metrics.k8s.io, their Services and how these are verified.
+func (c *servingCluster) metricsAPIServices(t *testing.T) string {
+	t.Helper()
+	return c.kubectl(t, "get", "apiservices", "--output", `jsonpath={range .items[?(@.spec.group=="metrics.k8s.io")]}`+
+		`{.metadata.name} {.spec.service.name} {.spec.insecureSkipTLSVerify} {.spec.caBundle};{end}`)
 }

@@ -17,9 +17,7 @@ import (
 func addNode(t *testing.T, name string) {
 	t.Helper()
 	node := simulation.Node{Name: name, Swap: true, Unschedulable: true}
-	if err := shared.Simulation.AddNode(t.Context(), node); err != nil {
-		t.Fatal(err)
-	}
+	must(t, shared.Simulation.AddNode(t.Context(), node))
 	cleanUp(t, func(ctx context.Context) error {
 		if shared.Simulation.Kubelet(name) == nil {
 			return nil // the test has removed it
@@ -59,9 +57,7 @@ func TestAddAndRemoveNode(t *testing.T) {
 	if !strings.Contains(readTelemetry(t), series) {
 		t.Errorf("/metrics has no series with %s", series)
 	}
-	if err := shared.Simulation.RemoveNode(t.Context(), name); err != nil {
-		t.Fatal(err)
-	}
+	must(t, shared.Simulation.RemoveNode(t.Context(), name))
 	eventually(t, "the node's metrics to disappear", func(ctx context.Context) error {
 		if _, err := shared.nodeTimestamp(ctx, name); err == nil {
 			return errors.New("the node has metrics")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -109,57 +108,24 @@ func TestNodez(t *testing.T) {
 	}
 }
 
-// TestZPages checks that the z-pages name this program.
-func TestZPages(t *testing.T) {
-	t.Parallel()
-	admin := shared.asAdmin(t, shared.server)
-	for path, want := range map[string][]string{
-		"/statusz": {"kube-vitals statusz", nodezPath}, "/flagz": {"kube-vitals flagz", "metric-resolution"},
-	} {
-		body, err := admin.getOK(t.Context(), path)
-		if err != nil {
-			t.Error(err)
-		}
-		for _, part := range want {
-			if !strings.Contains(string(body), part) {
-				t.Errorf("%s does not have %q:\n%s", path, part, body)
-			}
-		}
-	}
-}
-
 // TestNodezWithKubectl runs the commands of docs/why-no-metrics.md, with the address of the server instead of
 // that of a port-forward, which needs a real kubelet.
 func TestNodezWithKubectl(t *testing.T) {
 	t.Parallel()
 	ca := shared.File("nodez-ca.crt")
-	if err := os.WriteFile(ca, shared.server.CA, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(ca, shared.server.CA, 0o600))
 	token := strings.TrimSpace(shared.kubectl(t, inNamespace, "create", "token", cluster.Release, "--duration=10m"))
 	flags := []string{
 		"--kubeconfig=/dev/null", "--server=https://" + shared.server.Address, "--token=" + token,
 		"--certificate-authority=" + ca, "--tls-server-name=" + shared.server.Host,
 	}
-	var out string
-	eventually(t, "the page as JSON", func(ctx context.Context) (err error) {
-		out, err = shared.Kubectl(ctx, append(flags, "get", "--raw", nodezPath)...)
-		return err
-	})
-	if page := decodeNodez(t, []byte(out)); len(page.Nodes) < sharedNodes {
-		t.Errorf("got %d nodes", len(page.Nodes))
-	}
-	out, err := shared.Kubectl(t.Context(), append(flags, "get", "--raw", nodezPath+"?format=text")...)
-	if err != nil || !strings.Contains(out, "\nNAME ") || !strings.Contains(out, "\nnode-01 ") {
-		t.Errorf("got %v: %s", err, out)
-	}
+	shared.awaitOutput(t, has(`"name":"node-01"`), append(flags, "get", "--raw", nodezPath)...)
+	shared.awaitOutput(t, has("\nnode-01 "), append(flags, "get", "--raw", nodezPath+"?format=text")...)
 
 	proxy, err := process.Start(process.Config{
 		Path: shared.Binary(binaries.Kubectl), Args: append(flags, "proxy", "--port=0"), Log: shared.File("nodez-proxy.log"),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(proxy.Kill)
 	var page string
 	eventually(t, "the page through kubectl proxy", func(ctx context.Context) error {
@@ -168,20 +134,10 @@ func TestNodezWithKubectl(t *testing.T) {
 			return fmt.Errorf("kubectl proxy: %s", proxy.Tail())
 		}
 		address, _, _ = strings.Cut(address, "\n")
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+nodezPath, nil)
-		if err != nil {
-			return err
-		}
-		request.Header.Set("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close()
-		body, err := io.ReadAll(response.Body)
-		page = string(body)
-		if err == nil && response.Header.Get("Content-Security-Policy") == "" {
-			err = fmt.Errorf("%s without a policy: %s", response.Status, page)
+		body, contentType, err := cluster.Get(ctx, http.DefaultClient, "http://"+address+nodezPath,
+			"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")
+		if page = string(body); err == nil && !strings.HasPrefix(contentType, "text/html") {
+			err = fmt.Errorf("got %s: %s", contentType, page)
 		}
 		return err
 	})

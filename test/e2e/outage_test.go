@@ -43,9 +43,7 @@ func (d *disruption) testOutage(t *testing.T) {
 
 	d.StopAPIServer()
 	d.duringOutage(t, s, known)
-	if err := d.RestartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.RestartAPIServer(t.Context()))
 	d.afterOutage(t, "after-outage")
 
 	d.PauseAPIServer()
@@ -71,7 +69,7 @@ func (d *disruption) testOutage(t *testing.T) {
 // pods.
 func (d *disruption) knownClients(t *testing.T, s *cluster.Server) map[string]*client {
 	t.Helper()
-	if err := d.Apply(t.Context(), `
+	must(t, d.Apply(t.Context(), `
 apiVersion: v1
 kind: ServiceAccount
 metadata: {name: reader, namespace: `+disruptionNamespace+`}
@@ -83,9 +81,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
 subjects:
 - {kind: ServiceAccount, name: reader, namespace: `+disruptionNamespace+`}
 - {kind: User, name: reader, apiGroup: rbac.authorization.k8s.io}
-`); err != nil {
-		t.Fatal(err)
-	}
+`))
 	token := strings.TrimSpace(d.kubectl(t, "create", "token", "reader", "--namespace", disruptionNamespace))
 	return map[string]*client{
 		"user":           d.as(t, s, "reader", ""),
@@ -151,11 +147,7 @@ func (d *disruption) afterOutage(t *testing.T, namespace string) {
 
 func (d *disruption) goroutines(t *testing.T, s *cluster.Server) int {
 	t.Helper()
-	body, err := d.asAdmin(t, s).getOK(t.Context(), "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	telemetry, err := cluster.ParseTelemetry(body)
+	telemetry, err := d.asAdmin(t, s).telemetry(t.Context())
 	if err != nil || telemetry["go_goroutines"] == 0 {
 		t.Fatalf("/metrics has no go_goroutines: %v", err)
 	}
@@ -166,9 +158,7 @@ func (d *disruption) goroutines(t *testing.T, s *cluster.Server) int {
 func logLines(t *testing.T, s *cluster.Server) (n int) {
 	t.Helper()
 	text, err := s.Log()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for line := range strings.Lines(text) {
 		if !strings.Contains(line, "tokenreviews") && !strings.Contains(line, "subjectaccessreviews") {
 			n++

@@ -102,9 +102,7 @@ func (p *pinned) redirect(t *testing.T, node string, to netip.AddrPort) {
 func (p *pinned) pins(t *testing.T) map[string]string {
 	t.Helper()
 	object, err := p.Client.CoreV1().ConfigMaps(cluster.Namespace).Get(t.Context(), pinsConfigMap, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return object.Data
 }
 
@@ -137,7 +135,6 @@ func (p *pinned) awaitRefusal(t *testing.T, node string) {
 
 // testManInTheMiddle has an impostor respond at the address of a node. It gets nothing.
 func (p *pinned) testManInTheMiddle(t *testing.T, kubelet *selfSignedKubelet) {
-	t.Helper()
 	impostor, before := p.startKubelet(t, "first"), p.pins(t)
 	if got := kubelet.received(); len(got) == 0 || !strings.HasPrefix(got[0], "Bearer ") {
 		t.Errorf("the kubelet got the credentials %q, so the test proves nothing", got)
@@ -145,9 +142,7 @@ func (p *pinned) testManInTheMiddle(t *testing.T, kubelet *selfSignedKubelet) {
 	p.redirect(t, "first", impostor.at)
 	p.awaitRefusal(t, "first")
 	body, err := p.asAdmin(t, p.server).getOK(t.Context(), "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, want := range []string{
 		`kube_vitals_scrapes_total\{reason="tls-key-changed",result="failure"\} [1-9]`,
 		`kube_vitals_kubelet_pins\{kind="ca"\} 1`, `kube_vitals_kubelet_pins\{kind="key"\} 2`,
@@ -170,7 +165,6 @@ var acceptCommand = regexp.MustCompile(`to accept the new key: kubectl (.*?) -p 
 // testRenewedCertificate renews the certificate of a kubelet, and accepts it with the command in the
 // log.
 func (p *pinned) testRenewedCertificate(t *testing.T) {
-	t.Helper()
 	renewed := p.startKubelet(t, "second")
 	p.redirect(t, "second", renewed.at)
 	var command []string
@@ -195,7 +189,6 @@ func (p *pinned) testRenewedCertificate(t *testing.T) {
 
 // testNewNode creates a Node again: the key of its kubelet is pinned without a command.
 func (p *pinned) testNewNode(t *testing.T) {
-	t.Helper()
 	before := p.pins(t)["first"]
 	p.kubectl(t, "delete", "node", "first")
 	p.createNode(t, "first", p.startKubelet(t, "first").at)
@@ -208,13 +201,10 @@ func (p *pinned) testNewNode(t *testing.T) {
 // testMissingConfigMap deletes the ConfigMap: known keys stay in use. When it exists again, the keys
 // are pinned again, and what a CA verifies is noted at the next connection.
 func (p *pinned) testMissingConfigMap(t *testing.T) {
-	t.Helper()
 	before := p.pins(t)
 	config := p.Client.CoreV1().ConfigMaps(cluster.Namespace)
 	object, err := config.Get(t.Context(), pinsConfigMap, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p.kubectl(t, "delete", "configmap", pinsConfigMap, inNamespace)
 	p.awaitMetrics(t, "node", "second")
 	object.ResourceVersion, object.UID, object.Data = "", "", nil
@@ -234,7 +224,6 @@ func (p *pinned) testMissingConfigMap(t *testing.T) {
 // testPermissions checks that the server has used each permission on ConfigMaps of its own, and no
 // other one.
 func (p *pinned) testPermissions(t *testing.T) {
-	t.Helper()
 	r := &rbac{testCluster: p.testCluster, log: p.log}
 	var permissions []permission
 	for _, q := range r.permissionsOf(t, cluster.Release) {
@@ -243,9 +232,7 @@ func (p *pinned) testPermissions(t *testing.T) {
 		}
 	}
 	requests, err := auditRequests(p.log, account)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	requests = slices.DeleteFunc(requests, func(q auditRequest) bool { return q.resource != "configmaps" })
 	for _, q := range notPermitted(permissions, requests) {
 		t.Errorf("no permission of the chart allows %+v", q)
@@ -260,7 +247,6 @@ func (p *pinned) testPermissions(t *testing.T) {
 
 // testUninstall removes the release while the servers run.
 func (p *pinned) testUninstall(t *testing.T, replica *cluster.Server) {
-	t.Helper()
 	p.uninstall(t)
 	for _, s := range []*cluster.Server{p.server, replica} {
 		if err := s.Stop(shutdownTimeout); err != nil {

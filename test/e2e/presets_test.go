@@ -88,22 +88,16 @@ func TestPresets(t *testing.T) {
 		t.Run(preset, func(t *testing.T) {
 			t.Parallel()
 			c.addDistribution(t, preset, d)
-			if err := c.CreateNamespace(t.Context(), preset); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.CreateNamespace(t.Context(), preset))
 			if preset == "openshift" { // the administrator copies it
 				_, err := c.Client.CoreV1().ConfigMaps(preset).Create(t.Context(), &corev1.ConfigMap{
 					ObjectMeta: metav1.ObjectMeta{Name: "kubelet-serving-ca"},
 					Data:       map[string]string{"ca-bundle.crt": string(other.PEM())},
 				}, metav1.CreateOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 			}
 			server, err := c.InstallPreset(t.Context(), preset, "--node-selector="+presetLabel+"="+preset)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Cleanup(server.Kill)
 			admin := c.asAdmin(t, server)
 			eventually(t, "metrics of node "+d.node, func(ctx context.Context) error {
@@ -143,7 +137,5 @@ func (c *testCluster) addDistribution(t *testing.T, preset string, d distributio
 			}
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }

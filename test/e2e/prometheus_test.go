@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -28,75 +29,78 @@ const prometheusNodes = 3
 
 // TestPrometheus reads the metrics of a cluster through a real Prometheus that scrapes the simulated
 // kubelets: kubectl top, agreement with a server that scrapes the same kubelets, pods that come and
-// go, an outage of Prometheus, and the series of /metrics/cadvisor.
+// go, the real HorizontalPodAutoscaler, an outage of Prometheus, and the series of /metrics/cadvisor.
+// The outage must not change the number of replicas, and all tools must name it.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	c := newPrometheusCluster(t)
-	c.checkEngine(t, func() { c.startPrometheus(t) })
+	c.checkEngine(t)
+	t.Run("node without series", c.testNodeWithoutSeries)
+	for _, a := range autoscalings() {
+		c.createNamespaces(t, a.namespace)
+	}
+	each(t, autoscalings(), func(t *testing.T, a autoscaling) {
+		a.create(t, c.testCluster)
+		a.awaitReplicas(t, c.testCluster, a.idle, 1)
+		a.awaitReplicas(t, c.testCluster, a.busy, 4)
+		a.awaitEqualUsage(t, c.testCluster, 4)
+	})
+	c.checkOutage(t, func() {
+		each(t, autoscalings(), func(t *testing.T, a autoscaling) {
+			a.setLoad(t, c.testCluster, a.idle) // the metrics that stand do not have it
+			a.awaitInactive(t, c.testCluster, 4)
+		})
+		c.checkDiagnosis(t)
+	}, func() { c.startPrometheus(t) })
+	c.checkRecovery(t)
+	each(t, autoscalings(), func(t *testing.T, a autoscaling) {
+		a.awaitReplicas(t, c.testCluster, a.idle, 1)
+		a.checkRescales(t, c.testCluster)
+	})
+	t.Run("queries of the dashboard and the alerts", func(t *testing.T) { c.awaitQueries(t, isEngineQuery) })
 	t.Run("cadvisor", c.testCadvisor)
 }
 
-// checkEngine tests a cluster whose metrics come from an engine. restart starts the engine again
-// after it was killed.
-func (c *prometheusCluster) checkEngine(t *testing.T, restart func()) {
+const cartPath = cluster.V1beta1 + "/namespaces/shop/pods/cart"
+
+// checkEngine tests a cluster whose metrics come from an engine.
+func (c *prometheusCluster) checkEngine(t *testing.T) {
 	t.Helper()
 	c.createNamespaces(t, "shop", "depot")
 	c.createPods(t, "shop", "node-01", "cart", "web")
 	c.createPods(t, "depot", "node-02", "search")
 
 	t.Run("kubectl top", func(t *testing.T) {
-		pods := c.kubectl(t, "top", "pods", "--namespace=shop", "--containers", "--no-headers")
-		t.Logf("kubectl top pods --containers:\n%s", pods)
-		want := []string{"cart main 250m 100Mi", "cart side 0m 8Mi", "web main 250m 100Mi", "web side 0m 8Mi"}
-		if !equalTables(pods, want) {
-			t.Errorf("got\n%s\nwant\n%s", pods, strings.Join(want, "\n"))
-		}
-		eventually(t, "right metrics of nodes", func(ctx context.Context) error {
-			nodes, err := c.Kubectl(ctx, "top", "nodes", "--no-headers")
-			if err != nil {
-				return err
-			}
-			// 100m and 512 MiB without pods; 3 nodes of 8 cores and 32 GiB.
-			want := []string{"node-01 600m 7% 728Mi 2%", "node-02 350m 4% 620Mi 1%", "node-03 100m 1% 512Mi 1%"}
-			if !equalTables(nodes, want) {
-				return fmt.Errorf("got\n%s\nwant\n%s", nodes, strings.Join(want, "\n"))
-			}
-			t.Logf("kubectl top nodes:\n%s", nodes)
-			return nil
-		})
+		c.awaitOutput(t, hasRows("cart main 250m 100Mi", "cart side 0m 8Mi", "web main 250m 100Mi", "web side 0m 8Mi"),
+			"top", "pods", "--namespace=shop", "--containers", "--no-headers")
+		// 100m and 512 MiB without pods; 3 nodes of 8 cores and 32 GiB.
+		c.awaitOutput(t, hasRows("node-01 600m 7% 728Mi 2%", "node-02 350m 4% 620Mi 1%", "node-03 100m 1% 512Mi 1%"),
+			"top", "nodes", "--no-headers")
 	})
 	t.Run("agreement with kubelets", func(t *testing.T) { c.checkAgreement(t, true) })
 	t.Run("deleted pod", func(t *testing.T) {
 		c.kubectl(t, "delete", "pod", "web", "--namespace=shop", "--grace-period=0", "--force")
-		eventually(t, "the metrics of the deleted pod to vanish", func(ctx context.Context) error {
-			pods, err := c.Kubectl(ctx, "top", "pods", "--namespace=shop", "--no-headers")
-			if err == nil && (strings.Contains(pods, "web") || !strings.Contains(pods, "cart")) {
-				err = fmt.Errorf("got\n%s", pods)
-			}
-			return err
-		})
+		c.awaitOutput(t, hasRows("cart 250m 108Mi"), "top", "pods", "--namespace=shop", "--no-headers")
 	})
-	t.Run("outage", func(t *testing.T) {
-		c.prometheus.Kill()
-		eventually(t, "a failed refresh", func(ctx context.Context) error {
-			out, err := c.Kubectl(ctx, "get", "--raw", "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods/cart")
-			if err != nil {
-				return fmt.Errorf("metrics must stand until they expire: %w", err)
-			}
-			if !strings.Contains(c.server.Tail(), `reason="connect-refused"`) {
-				return errors.New("not logged yet; " + out)
-			}
-			return nil
-		})
-		restart()
-		eventually(t, "metrics from after the outage", func(ctx context.Context) error {
-			if !strings.Contains(c.server.Tail(), "The engine can be read again") {
-				return errors.New("not logged yet")
-			}
-			_, err := c.Kubectl(ctx, "top", "pod", "cart", "--namespace=shop")
-			return err
-		})
+}
+
+// checkOutage kills the engine and starts it again: metrics stand until they expire, and come back.
+func (c *prometheusCluster) checkOutage(t *testing.T, during, restart func()) {
+	t.Helper()
+	c.prometheus.Kill()
+	eventually(t, "a failed refresh", func(ctx context.Context) error {
+		if _, err := c.get(ctx, cartPath); err != nil {
+			return fmt.Errorf("metrics must stand until they expire: %w", err)
+		}
+		if !strings.Contains(c.server.Tail(), `reason="connect-refused"`) {
+			return errors.New("not logged yet")
+		}
+		return nil
 	})
+	during()
+	restart()
+	awaitLog(t, c.server, "The engine can be read again")
+	c.awaitOutput(t, has("cart"), "top", "pod", "cart", "--namespace=shop")
 }
 
 // prometheusCluster is a cluster with a Prometheus.
@@ -108,12 +112,9 @@ type prometheusCluster struct {
 
 func newPrometheusCluster(t *testing.T) *prometheusCluster {
 	t.Helper()
-	if _, err := prometheusBinary(); err != nil {
-		t.Fatal(err)
-	}
 	c := newEngineCluster(t)
 	c.startPrometheus(t)
-	c.installWithEngine(t)
+	c.installWith(t, c.values())
 	return c
 }
 
@@ -121,74 +122,64 @@ func newPrometheusCluster(t *testing.T) *prometheusCluster {
 func newEngineCluster(t *testing.T) *prometheusCluster {
 	t.Helper()
 	base := startBare(t, cluster.Config{Nodes: simulation.Nodes(prometheusNodes)})
-	return &prometheusCluster{testCluster: base, port: freePort(t)}
+	c := &prometheusCluster{testCluster: base, port: freePort(t)}
+	c.configure(t, "labels: {node: [node]}")
+	return c
 }
 
-// installWithEngine installs kube-vitals, which reads the engine.
-func (c *prometheusCluster) installWithEngine(t *testing.T) {
+// configure writes the copy of the file in the chart's Secret that the process reads.
+func (c *prometheusCluster) configure(t *testing.T, config string) {
 	t.Helper()
-	// In the chart's Secret; the process reads this copy.
-	const config = "labels: {node: [node]}\n"
-	if err := os.WriteFile(c.File("prometheus-config.yaml"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c.installWith(t, []string{"source.type=prometheus",
-		fmt.Sprintf("source.prometheus.url=http://127.0.0.1:%d", c.port), "source.prometheus.config.labels.node={node}"})
+	must(t, os.WriteFile(c.File("prometheus-config.yaml"), []byte(config), 0o600))
 }
 
-// prometheusBinary returns the path in the environment variable PROMETHEUS, which the Makefile sets.
-func prometheusBinary() (string, error) {
-	path := os.Getenv("PROMETHEUS")
-	if path == "" {
-		return "", errors.New("set PROMETHEUS to the path of the program prometheus, or run make e2e, which builds it")
-	}
-	return filepath.Abs(path)
+// values returns the values of the chart with which kube-vitals reads the engine.
+func (c *prometheusCluster) values() []string {
+	return []string{"source.type=prometheus", fmt.Sprintf("source.prometheus.url=http://127.0.0.1:%d", c.port),
+		"source.prometheus.config.labels.node={node}"}
 }
 
-// writeScrapeConfig writes the configuration of an engine that scrapes the kubelets as an
-// administrator, and other targets. It returns the name of the file.
-func (c *prometheusCluster) writeScrapeConfig(t *testing.T, others ...map[string]any) string {
+// writeScrapeConfig writes the configuration of an engine that scrapes paths of the kubelets as an
+// administrator. It returns the name of the file.
+func (c *prometheusCluster) writeScrapeConfig(t *testing.T, paths ...string) string {
 	t.Helper()
 	nodes, err := c.Client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var targets []map[string]any
+	must(t, err)
+	var targets, jobs []map[string]any
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
+		address := fmt.Sprintf("%s:%d", n.Status.Addresses[0].Address, n.Status.DaemonEndpoints.KubeletEndpoint.Port)
 		targets = append(targets, map[string]any{
-			"targets": []string{fmt.Sprintf("%s:%d", n.Status.Addresses[0].Address,
-				n.Status.DaemonEndpoints.KubeletEndpoint.Port)},
-			"labels": map[string]string{"node": n.Name},
+			"targets": []string{address}, "labels": map[string]string{"node": n.Name},
+		})
+	}
+	for _, path := range paths {
+		jobs = append(jobs, map[string]any{
+			"job_name": filepath.Base(path), "scheme": "https", "metrics_path": path, "static_configs": targets,
+			"tls_config":    map[string]any{"ca_file": c.File("ca.crt")},
+			"authorization": map[string]any{"credentials": c.REST.BearerToken},
 		})
 	}
 	config, err := json.Marshal(map[string]any{
-		"global": map[string]any{"scrape_interval": "3s", "scrape_timeout": "3s"},
-		"scrape_configs": append(others, map[string]any{
-			"job_name": "kubelet", "scheme": "https", "metrics_path": "/metrics/resource", "static_configs": targets,
-			"tls_config":    map[string]any{"ca_file": c.File("ca.crt")},
-			"authorization": map[string]any{"credentials": c.REST.BearerToken},
-		}),
+		"global": map[string]any{"scrape_interval": "3s", "scrape_timeout": "3s"}, "scrape_configs": jobs,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	file := c.File("prometheus.yaml") // YAML includes JSON
-	if err := os.WriteFile(file, config, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, config, 0o600))
 	return file
 }
 
 // startPrometheus starts Prometheus, and waits until it is ready.
 func (c *prometheusCluster) startPrometheus(t *testing.T) {
 	t.Helper()
-	binary, err := prometheusBinary()
-	if err != nil {
-		t.Fatal(err)
+	binary := os.Getenv("PROMETHEUS") // the Makefile sets it
+	if binary == "" {
+		t.Fatal("set PROMETHEUS to the path of the program prometheus, or run make e2e, which builds it")
 	}
+	binary, err := filepath.Abs(binary)
+	must(t, err)
 	c.startEngine(t, process.Config{Path: binary, Args: []string{
-		"--config.file=" + c.writeScrapeConfig(t), "--storage.tsdb.path=" + c.File("tsdb"),
+		"--config.file=" + c.writeScrapeConfig(t, "/metrics/resource"), "--storage.tsdb.path=" + c.File("tsdb"),
 		fmt.Sprintf("--web.listen-address=127.0.0.1:%d", c.port),
 	}}, "/-/ready")
 }
@@ -198,18 +189,14 @@ func (c *prometheusCluster) startEngine(t *testing.T, config process.Config, rea
 	t.Helper()
 	config.Log = c.File("engine.log")
 	var err error
-	if c.prometheus, err = process.Start(config); err != nil {
-		t.Fatal(err)
-	}
+	c.prometheus, err = process.Start(config)
+	must(t, err)
 	t.Cleanup(c.prometheus.Kill)
 	url := fmt.Sprintf("http://127.0.0.1:%d%s", c.port, readyPath)
-	err = c.prometheus.Poll(t.Context(), timeout, "the engine to be ready", func(ctx context.Context) error {
+	must(t, c.prometheus.Poll(t.Context(), timeout, "the engine to be ready", func(ctx context.Context) error {
 		_, _, err := cluster.Get(ctx, http.DefaultClient, url, "*/*")
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // checkAgreement compares the metrics from Prometheus with those of another server that scrapes the
@@ -217,30 +204,18 @@ func (c *prometheusCluster) startEngine(t *testing.T, config process.Config, rea
 func (c *prometheusCluster) checkAgreement(t *testing.T, hasSwap bool) {
 	t.Helper()
 	binary, err := c.KubeVitals()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	direct, err := c.StartStandalone(binary, 5*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(direct.Process.Kill)
-	const pods, nodes = "/apis/metrics.k8s.io/v1beta1/pods", "/apis/metrics.k8s.io/v1beta1/nodes"
 	eventually(t, "both sources to agree", func(ctx context.Context) error {
-		wantPods, err := cluster.GetObject[metricsv1beta1.PodMetricsList](ctx, direct, pods, cluster.TypeJSON)
-		if err != nil {
-			return err
-		}
-		wantNodes, err := cluster.GetObject[metricsv1beta1.NodeMetricsList](ctx, direct, nodes, cluster.TypeJSON)
-		if err != nil {
-			return err
-		}
+		const pods, nodes = cluster.V1beta1 + "/pods", cluster.V1beta1 + "/nodes"
+		wantPods, podsErr := cluster.GetObject[metricsv1beta1.PodMetricsList](ctx, direct, pods, cluster.TypeJSON)
+		wantNodes, nodesErr := cluster.GetObject[metricsv1beta1.NodeMetricsList](ctx, direct, nodes, cluster.TypeJSON)
 		var gotPods metricsv1beta1.PodMetricsList
 		var gotNodes metricsv1beta1.NodeMetricsList
-		if err := c.decode(ctx, pods, &gotPods); err != nil {
-			return err
-		}
-		if err := c.decode(ctx, nodes, &gotNodes); err != nil {
+		err := errors.Join(podsErr, nodesErr, c.decode(ctx, pods, &gotPods), c.decode(ctx, nodes, &gotNodes))
+		if err != nil {
 			return err
 		}
 		want, got := usages(wantPods, wantNodes), usages(&gotPods, &gotNodes)
@@ -297,4 +272,37 @@ func compareUsages(got, want map[string]resource.Quantity) error {
 		}
 	}
 	return errors.Join(differences...)
+}
+
+// testCadvisor reads the series of the kubelets' /metrics/cadvisor from Prometheus: they must lead to
+// the same metrics as /metrics/resource, also after a container has restarted. One pod is on node-02,
+// whose kubelet reports sandboxes differently.
+func (c *prometheusCluster) testCadvisor(t *testing.T) {
+	c.writeScrapeConfig(t, "/metrics/resource", "/metrics/cadvisor")
+	c.prometheus.Signal(syscall.SIGHUP) // it reads the file again
+	c.createNamespaces(t, "attic")
+	c.createPods(t, "attic", "node-01", "box")
+	// The file is replaced while the server runs. Metrics without swap are those of the new preset.
+	c.configure(t, "{preset: cadvisor, labels: {node: [node]}}")
+	c.checkAgreement(t, false)
+	c.Simulation.Kubelet("node-01").Restart("shop", "cart", "main")
+	restarted := time.Now()
+	eventually(t, "metrics of a restarted container", func(ctx context.Context) error {
+		var pod metricsv1beta1.PodMetrics
+		if err := c.decode(ctx, cartPath, &pod); err != nil {
+			return err
+		}
+		for _, container := range pod.Containers {
+			cores := container.Usage.Cpu().AsApproximateFloat64()
+			if container.Name == "main" && math.Abs(cores-0.25) > 0.0025 { // before, at, and after the restart
+				t.Errorf("got %v cores", cores)
+			}
+		}
+		// A window that starts after the restart has nothing of the container that ended.
+		if start := pod.Timestamp.Add(-pod.Window.Duration); len(pod.Containers) != 2 || start.Before(restarted) {
+			return fmt.Errorf("got %d containers and the window from %v to %v, the restart was at %v", len(pod.Containers),
+				start, pod.Timestamp, restarted)
+		}
+		return nil
+	})
 }

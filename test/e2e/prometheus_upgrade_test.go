@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"testing"
 
@@ -18,15 +17,8 @@ import (
 // the upgrade takes the permission for kubelets from the old server before the new one runs.
 func TestSourceChange(t *testing.T) {
 	t.Parallel()
-	if _, err := prometheusBinary(); err != nil {
-		t.Fatal(err)
-	}
 	c := newEngineCluster(t)
 	c.startPrometheus(t)
-	// In the chart's Secret; the process reads this copy.
-	if err := os.WriteFile(c.File("prometheus-config.yaml"), []byte("labels: {node: [node]}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	// On a busy machine, the old server may run for long without the permission.
 	c.installWith(t, []string{"maxSampleAge=10m"})
 	c.createNamespaces(t, "shop")
@@ -54,18 +46,10 @@ func TestSourceChange(t *testing.T) {
 	c.awaitSamples(t, `container_cpu_usage_seconds_total{namespace="shop"}`)
 	requests := startLoad(t, map[string]func(context.Context) error{"pods and nodes": reads(&address)})
 	current := c.server
-	for _, values := range [][]string{
-		{"source.type=prometheus", fmt.Sprintf("source.prometheus.url=http://127.0.0.1:%d", c.port),
-			"source.prometheus.config.labels.node={node}"},
-		{"source.type=kubelet"},
-	} {
-		if err := c.Helm(t.Context(), "upgrade", values...); err != nil {
-			t.Fatal(err)
-		}
+	for _, values := range [][]string{c.values(), {"source.type=kubelet"}} {
+		must(t, c.Helm(t.Context(), "upgrade", values...))
 		next, err := current.StartRevision(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(next.Kill)
 		client := c.asAdmin(t, next)
 		eventually(t, "the new server to be ready", func(ctx context.Context) error {

@@ -29,9 +29,7 @@ func TestRBAC(t *testing.T) {
 	r.compare(t)
 
 	// The only value with which the chart allows more.
-	if err := r.Upgrade(t.Context(), "tls.kubeVitals.recreateSecret=true"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Upgrade(t.Context(), "tls.kubeVitals.recreateSecret=true"))
 	r.kubectl(t, "delete", "secret", servingSecret, inNamespace)
 	r.awaitSecretWrites(t, "patch", 1)
 	r.compare(t)
@@ -207,18 +205,14 @@ func (r *rbac) permissionsOf(t *testing.T, name string) (permissions []permissio
 		return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == cluster.Namespace && s.Name == name
 	}
 	clusterBindings, err := r.Client.RbacV1().ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, b := range clusterBindings.Items {
 		if slices.ContainsFunc(b.Subjects, isAccount) {
 			permissions = append(permissions, r.permissionsOfRole(t, b.RoleRef, "")...)
 		}
 	}
 	bindings, err := r.Client.RbacV1().RoleBindings(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, b := range bindings.Items {
 		if slices.ContainsFunc(b.Subjects, isAccount) {
 			permissions = append(permissions, r.permissionsOfRole(t, b.RoleRef, b.Namespace)...)
@@ -234,15 +228,11 @@ func (r *rbac) permissionsOfRole(t *testing.T, ref rbacv1.RoleRef, namespace str
 	var rules []rbacv1.PolicyRule
 	if ref.Kind == "ClusterRole" {
 		role, err := r.Client.RbacV1().ClusterRoles().Get(t.Context(), ref.Name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		meta, rules = role.ObjectMeta, role.Rules
 	} else {
 		role, err := r.Client.RbacV1().Roles(namespace).Get(t.Context(), ref.Name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		meta, rules = role.ObjectMeta, role.Rules
 	}
 	p := permission{role: ref.Kind + " " + ref.Name, namespace: namespace}

@@ -17,6 +17,9 @@ const (
 	// kubeletDelay is the response time of a kubelet during the rollout. A new server that was
 	// ready before its first metrics would be noticed.
 	kubeletDelay = time.Second
+	// shutdownTimeout bounds a shutdown: 5 s until the port is closed, and 15 s for requests in flight.
+	// The rest is for a busy machine.
+	shutdownTimeout = 50 * time.Second
 )
 
 // testRollout replaces servers as a Deployment with maxUnavailable 0 and maxSurge 1 does, while
@@ -32,9 +35,7 @@ func (d *disruption) testRollout(t *testing.T) {
 		service.add(s.Address)
 	}
 	cleanUp(t, func(ctx context.Context) error { return d.Upgrade(ctx, "service.port="+d.server.Port()) })
-	if err := d.Upgrade(t.Context(), fmt.Sprintf("service.port=%d", service.port())); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Upgrade(t.Context(), fmt.Sprintf("service.port=%d", service.port())))
 	requests := startLoad(t, map[string]func(context.Context) error{
 		"pods, v1":      func(ctx context.Context) error { return d.checkPods(d.get(ctx, podsPath)) },
 		"pods, v1beta1": func(ctx context.Context) error { return d.checkPods(d.get(ctx, podsPathV1beta1)) },

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -56,10 +57,17 @@ type servingCluster struct {
 	servers []*cluster.Server
 }
 
-// startServing starts both servers behind one Service.
+// startServing starts a cluster with both servers.
 func startServing(t *testing.T) *servingCluster {
 	t.Helper()
 	c := &servingCluster{testCluster: newCluster(t)}
+	c.start(t)
+	return c
+}
+
+// start installs kube-vitals and starts both servers behind one Service.
+func (c *servingCluster) start(t *testing.T) {
+	t.Helper()
 	// Without the port of the Service, which changes below.
 	c.install(t, append(certificateFlags, "--service="+cluster.Release+"."+cluster.Namespace+".svc")...)
 	c.servers = []*cluster.Server{c.server, c.replica(t, c.server)}
@@ -69,18 +77,13 @@ func startServing(t *testing.T) *servingCluster {
 	})
 	service := startBalancer(t)
 	service.add(c.servers[0].Address, c.servers[1].Address)
-	if err := c.Upgrade(t.Context(), fmt.Sprintf("service.port=%d", service.port())); err != nil {
-		t.Fatal(err)
-	}
-	return c
+	must(t, c.Upgrade(t.Context(), fmt.Sprintf("service.port=%d", service.port())))
 }
 
 // routeService makes the Service an alias of localhost again, after helm.
-func (c *servingCluster) routeService(t *testing.T) {
+func (c *testCluster) routeService(t *testing.T) {
 	t.Helper()
-	if err := c.RouteService(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.RouteService(t.Context()))
 }
 
 // bundle returns the caBundle of an APIService.
@@ -206,35 +209,20 @@ func (c *servingCluster) testDeletedSecret(t *testing.T) {
 	load := c.startLoad(t)
 	getLabels := []string{"get", "secret", servingSecret, inNamespace, "--output=jsonpath={.metadata.labels}"}
 	labels := c.kubectl(t, getLabels...)
-	c.deleteSecret(t)
+	c.kubectl(t, "delete", "secret", servingSecret, inNamespace)
 	awaitLog(t, c.servers[1], "kubectl create secret generic") // what to do
 	load.stop()
-	if err := c.Helm(t.Context(), "upgrade"); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the Secret to have a certificate", func(ctx context.Context) error {
-		data, err := c.Kubectl(ctx, "get", "secret", servingSecret, inNamespace, "--output=jsonpath={.data}")
-		if err == nil && !strings.Contains(data, "tls.crt") {
-			err = errors.New(data)
-		}
-		return err
-	})
+	must(t, c.Helm(t.Context(), "upgrade"))
+	c.awaitOutput(t, has("tls.crt"), "get", "secret", servingSecret, inNamespace, "--output=jsonpath={.data}")
 	if got := c.kubectl(t, getLabels...); got != labels {
 		t.Errorf("labels of the Secret: got %s, want %s", got, labels)
 	}
 	c.awaitCertificate(t, certificate)
 }
 
-func (c *servingCluster) deleteSecret(t *testing.T) {
-	t.Helper()
-	c.kubectl(t, "delete", "secret", servingSecret, inNamespace)
-}
-
 // testRecreatedSecret deletes the Secret when the servers may create it, and only it.
 func (c *servingCluster) testRecreatedSecret(t *testing.T) {
-	if err := c.Helm(t.Context(), "upgrade", "tls.kubeVitals.recreateSecret=true"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Helm(t.Context(), "upgrade", "tls.kubeVitals.recreateSecret=true"))
 	c.routeService(t)
 	out, err := c.Kubectl(t.Context(), "create", "secret", "generic", "other", inNamespace, "--as="+account)
 	if err == nil {
@@ -242,7 +230,7 @@ func (c *servingCluster) testRecreatedSecret(t *testing.T) {
 	}
 	certificate := c.awaitCertificate(t, nil)
 	load := c.startLoad(t)
-	c.deleteSecret(t)
+	c.kubectl(t, "delete", "secret", servingSecret, inNamespace)
 	c.awaitCertificate(t, certificate)
 	load.stop()
 	if got := c.kubectl(t, "get", "secret", servingSecret, inNamespace, "--output",
@@ -257,7 +245,7 @@ func (c *servingCluster) testCABundle(t *testing.T) {
 		`{"spec":{"caBundle":null}}`,
 		`{"spec":{"caBundle":"` + base64.StdEncoding.EncodeToString(c.CA.PEM()) + `"}}`,
 	} {
-		c.kubectl(t, "patch", "apiservice", "v1beta1.metrics.k8s.io", "--type=merge", "--patch", patch)
+		c.patchAPIService(t, "v1beta1", patch)
 		c.awaitCertificate(t, nil)
 	}
 }
@@ -285,26 +273,13 @@ func (c *servingCluster) testHelm(t *testing.T) {
 
 // testInsecureSkipTLSVerify disables and enables the verification of the certificate.
 func (c *servingCluster) testInsecureSkipTLSVerify(t *testing.T) {
-	for _, test := range []struct{ value, want, log string }{
-		{"true", "true", "The APIService skips verification"},
-		{"false", "", "The APIService is right again"},
-	} {
-		if err := c.Helm(t.Context(), "upgrade", "apiService.insecureSkipTLSVerify="+test.value); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "the APIServices to be changed", func(ctx context.Context) error {
-			for _, version := range []string{"v1", "v1beta1"} {
-				got, err := c.Kubectl(ctx, "get", "apiservice", version+".metrics.k8s.io",
-					"--output=jsonpath={.spec.insecureSkipTLSVerify}")
-				if err != nil {
-					return err
-				}
-				if _, missing := c.bundle(ctx, version); got != test.want || (missing != nil) != (test.want == "true") {
-					return fmt.Errorf("%s: insecureSkipTLSVerify is %q, caBundle: %w", version, got, missing)
-				}
-			}
-			return nil
-		})
-		awaitLog(t, c.servers[0], test.log)
-	}
+	getAPIServices := []string{"get", "apiservices", "v1.metrics.k8s.io", "v1beta1.metrics.k8s.io", "--output",
+		`jsonpath={range .items[*]}{.spec.insecureSkipTLSVerify} {.spec.caBundle};{end}`}
+	must(t, c.Helm(t.Context(), "upgrade", "apiService.insecureSkipTLSVerify=true"))
+	c.awaitOutput(t, func(text string) bool { return text == "true ;true ;" }, getAPIServices...)
+	awaitLog(t, c.servers[0], "The APIService skips verification")
+	must(t, c.Helm(t.Context(), "upgrade", "apiService.insecureSkipTLSVerify=false"))
+	verified := regexp.MustCompile(`^ [^ ;]+; [^ ;]+;$`)
+	c.awaitOutput(t, verified.MatchString, getAPIServices...)
+	awaitLog(t, c.servers[0], "The APIService is right again")
 }

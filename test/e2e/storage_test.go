@@ -1,10 +1,6 @@
 package e2e
 
-import (
-	"context"
-	"fmt"
-	"testing"
-)
+import "testing"
 
 // hoarders is a Deployment whose pods use 120 MiB of ephemeral storage each, of which a volume has 90,
 // and an autoscaler with a target of 60 MiB a pod, which leads to the maximum of replicas.
@@ -33,42 +29,24 @@ spec:
   metrics: [{type: Resource, resource: {name: ephemeral-storage, target: {type: AverageValue, averageValue: 60Mi}}}]
 `
 
-// TestEphemeralStorage serves ephemeral-storage with the values and permissions of the chart: to
-// kubectl, which shows a volume that grows, and to the real HorizontalPodAutoscaler.
-func TestEphemeralStorage(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	c.installWith(t, []string{"ephemeralStorage.enabled=true", "ephemeralStorage.interval=10s"})
-	const ofContainers = "{.items[*].containers[*].usage.ephemeral-storage}"
-	kubelet := c.Simulation.Kubelet("node")
-	kubelet.SetStorage("", "", "", 20<<30)
+// testStorage serves ephemeral-storage with the values and permissions of the chart: to kubectl, which
+// shows a volume that grows, and to the real HorizontalPodAutoscaler.
+func (c *testCluster) testStorage(t *testing.T) {
+	is := func(want string) func(string) bool { return func(got string) bool { return got == want } }
+	const ofContainers = "--output=jsonpath={.items[*].containers[*].usage.ephemeral-storage}"
+	c.Simulation.Kubelet(nodeName(0)).SetStorage("", "", "", 20<<30)
 	c.createNamespaces(t, "storage", "default-pods")
-	c.createPods(t, "default-pods", "node", "plain")
-	if err := c.Apply(t.Context(), hoarders); err != nil {
-		t.Fatal(err)
-	}
-	c.awaitStorage(t, "nodemetrics", "--all-namespaces", "{.items[*].usage.ephemeral-storage}", "20Gi")
-	c.awaitStorage(t, "podmetrics", "--namespace=default-pods", ofContainers, "0 0")
+	c.createPods(t, "default-pods", nodeName(0), "plain")
+	must(t, c.Apply(t.Context(), hoarders))
+	c.awaitOutput(t, is("20Gi"), "get", "nodemetrics", nodeName(0), "--output=jsonpath={.usage.ephemeral-storage}")
+	c.awaitOutput(t, is("0 0"), "get", "podmetrics", "--namespace=default-pods", ofContainers)
 
 	c.awaitAutoscaler(t, "storage", "{.status.currentMetrics[0].resource.current.averageValue}",
 		func(current, _ int, usage string) bool {
 			return current == 3 && (usage == "120Mi" || usage == "125829120")
 		})
-	c.awaitStorage(t, "podmetrics", "--namespace=storage", ofContainers,
-		"100Mi 20Mi 100Mi 20Mi 100Mi 20Mi")
+	c.awaitOutput(t, is("100Mi 20Mi 100Mi 20Mi 100Mi 20Mi"), "get", "podmetrics", "--namespace=storage", ofContainers)
 
 	c.kubectl(t, "annotate", "pod", "plain", "--namespace=default-pods", "simulation.kube-vitals/volumes=1Gi")
-	c.awaitStorage(t, "podmetrics", "--namespace=default-pods", ofContainers, "1Gi 0")
-}
-
-// awaitStorage waits until a JSONPath of a list from kubectl get has a value.
-func (c *testCluster) awaitStorage(t *testing.T, resource, namespace, path, want string) {
-	t.Helper()
-	eventually(t, "ephemeral-storage of "+resource, func(ctx context.Context) error {
-		got, err := c.Kubectl(ctx, "get", resource, namespace, "--output=jsonpath="+path)
-		if err == nil && got != want {
-			err = fmt.Errorf("got %q, want %q", got, want)
-		}
-		return err
-	})
+	c.awaitOutput(t, is("1Gi 0"), "get", "podmetrics", "--namespace=default-pods", ofContainers)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -16,29 +17,32 @@ import (
 func readTelemetry(t *testing.T) string {
 	t.Helper()
 	body, err := shared.asAdmin(t, shared.server).getOK(t.Context(), "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(body)
 }
 
+// TestTelemetry checks that /metrics is valid, has no series for each pod, and that a server that is
+// ready has the lower GOGC: the higher one is for the start only.
 func TestTelemetry(t *testing.T) {
 	t.Parallel()
+	admin := shared.asAdmin(t, shared.server)
+	eventually(t, "a GOGC of 35", func(ctx context.Context) error {
+		telemetry, err := admin.telemetry(ctx)
+		if gogc := telemetry["go_gc_gogc_percent"]; err == nil && gogc != 35 {
+			err = fmt.Errorf("got %v", gogc)
+		}
+		return err
+	})
 	text := readTelemetry(t)
 	declared := map[string]bool{}
-	for line := range strings.Lines(text) {
-		if name, ok := strings.CutPrefix(line, "# TYPE "); ok {
-			name, _, _ = strings.Cut(name, " ")
-			if declared[name] {
-				t.Errorf("%s is declared twice", name)
-			}
-			declared[name] = true
+	for _, match := range regexp.MustCompile(`(?m)^# TYPE (\w+) `).FindAllStringSubmatch(text, -1) {
+		if declared[match[1]] {
+			t.Errorf("%s is declared twice", match[1])
 		}
+		declared[match[1]] = true
 	}
 	for _, name := range []string{
-		"kube_vitals_scrapes_total", "kube_vitals_scrape_duration_seconds", "kube_vitals_samples_skipped_total",
-		"kube_vitals_points", "kube_vitals_oldest_point_age_seconds", "kube_vitals_build_info",
-		"apiserver_request_total", "process_resident_memory_bytes", "go_goroutines",
+		"kube_vitals_build_info", "apiserver_request_total", "process_resident_memory_bytes", "go_goroutines",
 	} {
 		if !declared[name] {
 			t.Errorf("%s is missing", name)
@@ -49,35 +53,17 @@ func TestTelemetry(t *testing.T) {
 	}
 }
 
-// TestGarbageCollection checks that a server that is ready has the lower GOGC. The higher one is for
-// the start only.
-func TestGarbageCollection(t *testing.T) {
-	t.Parallel()
-	admin := shared.asAdmin(t, shared.server)
-	eventually(t, "a GOGC of 35", func(ctx context.Context) error {
-		text, err := admin.getOK(ctx, "/metrics")
-		if err == nil && !strings.Contains(string(text), "\ngo_gc_gogc_percent 35\n") {
-			err = errors.New("/metrics has another go_gc_gogc_percent")
-		}
-		return err
-	})
-}
-
 // awaitQueries waits until all series and labels exist that the selected queries of the chart name.
 func (c *testCluster) awaitQueries(t *testing.T, isSelected func(expr string) bool) {
 	t.Helper()
 	queries, err := observability.Queries(c.Chart)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	queries = slices.DeleteFunc(queries, func(q observability.Query) bool { return !isSelected(q.Expr) })
 	if len(queries) == 0 {
 		t.Error("there are no such queries")
 	}
 	references, err := observability.Parse(queries)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	eventually(t, "the series of every query", func(ctx context.Context) error {
 		text, err := c.asAdmin(t, c.server).getOK(ctx, "/metrics")
 		if err != nil {
@@ -101,7 +87,7 @@ func isEngineQuery(expr string) bool { return strings.Contains(expr, "kube_vital
 func isDeviceQuery(expr string) bool { return strings.Contains(expr, "kube_vitals_device_") }
 
 // TestDashboardAndAlertQueries checks that all series and labels in the queries of the chart's
-// dashboard and alerts exist, after failed scrapes and requests. TestPrometheusDiagnosis and
+// dashboard and alerts exist, after failed scrapes and requests. TestPrometheus and
 // TestDevices check the queries that need an engine or devices.
 func TestDashboardAndAlertQueries(t *testing.T) {
 	t.Parallel()

@@ -82,9 +82,7 @@ func TestTop(t *testing.T) {
 			for _, test := range tests {
 				t.Run(test.name, func(t *testing.T) {
 					got, err := shared.Run(t.Context(), program, test.args...)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					if !equalTables(got, test.want) {
 						t.Errorf("kubectl %s: got\n%s\nwant\n%s", strings.Join(test.args, " "), got, strings.Join(test.want, "\n"))
 					}
@@ -98,10 +96,13 @@ func TestTop(t *testing.T) {
 func oldKubectl(t *testing.T) string {
 	t.Helper()
 	folder, err := binaries.Build(t.Context(), binaries.OldKubectl(), os.Stdout)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return filepath.Join(folder, binaries.Kubectl)
+}
+
+// hasRows returns a function that reports whether a table has these rows.
+func hasRows(want ...string) func(string) bool {
+	return func(got string) bool { return equalTables(got, want) }
 }
 
 // equalTables reports whether a table has these rows.

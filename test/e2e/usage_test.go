@@ -7,31 +7,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 )
-
-// TestUsage compares the API, read with the HorizontalPodAutoscaler's client, with the usage that the
-// simulated kubelets report. TestConformance compares the versions of the API with each other.
-func TestUsage(t *testing.T) {
-	t.Parallel()
-	useFixture(t)
-	client := metricsClient(t).MetricsV1beta1()
-	pods, err := client.PodMetricses(fixture).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	checkPods(t, pods.Items)
-	for _, name := range []string{swapNode, noSwapNode} {
-		node, err := client.NodeMetricses().Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		checkNode(t, name, node.Usage, node.Timestamp.Time, node.Window.Duration)
-	}
-}
 
 // checkPods compares PodMetrics with the usage of the fixture's pods.
 func checkPods(t *testing.T, pods []metricsv1beta1.PodMetrics) {

@@ -17,13 +17,15 @@ func TestVictoriaMetrics(t *testing.T) {
 	c := newEngineCluster(t)
 	start := func() {
 		c.startEngine(t, process.Config{Path: binary, Args: []string{
-			"-promscrape.config=" + c.writeScrapeConfig(t), "-storageDataPath=" + c.File("victoria-metrics"),
+			"-promscrape.config=" + c.writeScrapeConfig(t, "/metrics/resource"),
+			"-storageDataPath=" + c.File("victoria-metrics"),
 			fmt.Sprintf("-httpListenAddr=127.0.0.1:%d", c.port), "-retentionPeriod=1d", "-memory.allowedBytes=256MB",
 		}}, "/health")
 	}
 	start()
-	c.installWithEngine(t)
-	c.checkEngine(t, start)
+	c.installWith(t, c.values())
+	c.checkEngine(t)
+	c.checkOutage(t, func() {}, start)
 }
 
 // victoriaMetricsBinary returns the path in the environment variable VICTORIA_METRICS, which the

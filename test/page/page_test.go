@@ -147,9 +147,7 @@ func watch(t *testing.T, ctx context.Context) *messages {
 			add(e.ExceptionDetails.Text)
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return m
 }
 
@@ -162,23 +160,26 @@ func (m *messages) check(t *testing.T) {
 	}
 }
 
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // action is a step of a user.
 type action = chromedp.Action[chromedp.Void]
 
 func run(t *testing.T, ctx context.Context, actions ...action) {
 	t.Helper()
-	if err := chromedp.Do(ctx, actions...); err != nil {
-		t.Fatal(err)
-	}
+	must(t, chromedp.Do(ctx, actions...))
 }
 
 // evaluate returns the value of an expression in the page.
 func evaluate[T any](t *testing.T, ctx context.Context, expression string) (value T) {
 	t.Helper()
 	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return value
 }
 
@@ -212,13 +213,19 @@ func cells(t *testing.T, ctx context.Context, n int) []float64 {
 		`filter((td) => td.dataset.v).map((td) => Number(td.dataset.v))`, n))
 }
 
+// open shows a page of a report in a new tab.
+func open(t *testing.T, report *nodez.Report, path string) (*site, context.Context, *messages) {
+	t.Helper()
+	site, ctx := newSite(t, report), newTab(t)
+	log := watch(t, ctx)
+	run(t, ctx, chromedp.EmulateViewport(1440, 900), chromedp.Navigate(site.URL+path))
+	return site, ctx, log
+}
+
 func TestFailingNodeIsFoundInTwoClicks(t *testing.T) {
 	report := newReport(5000, time.Now())
-	site := newSite(t, report)
-	ctx := newTab(t)
-	log := watch(t, ctx)
-	run(t, ctx, chromedp.EmulateViewport(1440, 900), chromedp.Navigate(site.URL+"/nodez"),
-		click(chip("reason", "clock-skew")), click("#nodes tbody summary"),
+	_, ctx, log := open(t, report, "/nodez")
+	run(t, ctx, click(chip("reason", "clock-skew")), click("#nodes tbody summary"),
 		chromedp.WaitVisible(chromedp.CSS("#nodes tbody pre")))
 	text := evaluate[string](t, ctx, `document.querySelector('#nodes tbody pre').innerText`)
 	if !strings.Contains(text, "no sample of the kubelet has a valid time") {
@@ -238,10 +245,7 @@ func TestFailingNodeIsFoundInTwoClicks(t *testing.T) {
 // a line below them has the number of the others.
 func TestManyNodes(t *testing.T) {
 	report := newReport(1200, time.Now())
-	site := newSite(t, report)
-	ctx := newTab(t)
-	log := watch(t, ctx)
-	run(t, ctx, chromedp.EmulateViewport(1440, 900), chromedp.Navigate(site.URL+"/nodez#reason=clock-skew"))
+	site, ctx, log := open(t, report, "/nodez#reason=clock-skew")
 	if got := evaluate[string](t, ctx, shownText); got != "2 of the first 500 of 1,200 nodes" {
 		t.Errorf("got %q with a filter", got)
 	}
@@ -274,10 +278,7 @@ func TestManyNodes(t *testing.T) {
 }
 
 func TestSort(t *testing.T) {
-	site := newSite(t, newReport(500, time.Now()))
-	ctx := newTab(t)
-	log := watch(t, ctx)
-	run(t, ctx, chromedp.EmulateViewport(1440, 900), chromedp.Navigate(site.URL+"/nodez"))
+	site, ctx, log := open(t, newReport(500, time.Now()), "/nodez")
 	states := cells(t, ctx, 2)
 	if len(states) != 500 || !slices.IsSorted(states) || states[0] != 0 {
 		t.Errorf("the failing nodes are not first: %v", states)
@@ -312,11 +313,8 @@ func TestSort(t *testing.T) {
 }
 
 func TestFilter(t *testing.T) {
-	site := newSite(t, newReport(500, time.Now()))
-	ctx := newTab(t)
-	log := watch(t, ctx)
-	run(t, ctx, chromedp.EmulateViewport(1440, 900), chromedp.Navigate(site.URL+"/nodez"),
-		typeText("10.0.3.4 READY"))
+	site, ctx, log := open(t, newReport(500, time.Now()), "/nodez")
+	run(t, ctx, typeText("10.0.3.4 READY"))
 	if got := evaluate[string](t, ctx, shownText); got != "10 of 500 nodes" { // 10.0.3.40 to 49
 		t.Errorf("the filter shows %q", got)
 	}
@@ -338,10 +336,8 @@ func TestFilter(t *testing.T) {
 }
 
 func TestRefresh(t *testing.T) {
-	site := newSite(t, newReport(500, time.Now()))
-	ctx := newTab(t)
-	run(t, ctx, chromedp.EmulateViewport(1440, 900), chromedp.Navigate(site.URL+"/nodez"),
-		click(chip("state", "failing")), click("#nodes tbody summary"))
+	site, ctx, _ := open(t, newReport(500, time.Now()), "/nodez")
+	run(t, ctx, click(chip("state", "failing")), click("#nodes tbody summary"))
 	if n := site.requests.Load(); n != 1 {
 		t.Errorf("the page was requested %d times", n)
 	}
@@ -378,10 +374,8 @@ func TestDeviceExporters(t *testing.T) {
 			Diagnosis: nodez.Diagnosis{Reason: reason.Timeout, Error: "deadline exceeded",
 				Cure: reason.Timeout.DescribeExporter().Cure, URL: reason.ExporterURL}},
 	}}}
-	site := newSite(t, report)
-	ctx := newTab(t)
-	run(t, ctx, chromedp.Navigate(site.URL+"/nodez"), await("document.readyState === 'complete'"),
-		click("#exporters summary"))
+	site, ctx, _ := open(t, report, "/nodez")
+	run(t, ctx, await("document.readyState === 'complete'"), click("#exporters summary"))
 	const text = "document.querySelector('.source').innerText"
 	for _, want := range []string{
 		"Failing", "1 of 2 pods can be read, with 8 devices", "gpu-operator/dcgm-b", "deadline exceeded",
@@ -404,14 +398,11 @@ func TestWithoutScript(t *testing.T) {
 	site := newSite(t, newReport(600, time.Now()))
 	ctx := newTab(t)
 	noScript := emulation.SetScriptExecutionDisabledParams{Value: true}
-	if _, err := chromedp.Call(ctx, emulation.SetScriptExecutionDisabled, noScript); err != nil {
-		t.Fatal(err)
-	}
+	_, err := chromedp.Call(ctx, emulation.SetScriptExecutionDisabled, noScript)
+	must(t, err)
 	run(t, ctx, chromedp.Navigate(site.URL+"/nodez"))
 	text, err := chromedp.Run(ctx, chromedp.Text(chromedp.CSS("main")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if n := strings.Count(text, ".compute.internal"); n != 500 || !strings.Contains(text, "tls-self-signed") ||
 		!strings.Contains(text, "100 more nodes are not listed here") {
 		t.Errorf("%d of 600 nodes are shown without scripts", n)
@@ -423,10 +414,8 @@ func TestPolicy(t *testing.T) {
 	report := newReport(3, time.Now())
 	report.Nodes[2].Name = `"><img src=x onerror=document.title='owned'><script>document.title='owned'</script>`
 	report.Nodes[2].Error = `</pre><script>document.title='owned'</script><style>body{display:none}</style>`
-	site := newSite(t, report)
-	ctx := newTab(t)
-	log := watch(t, ctx)
-	run(t, ctx, chromedp.EmulateViewport(1440, 900), chromedp.Navigate(site.URL+"/nodez"), click("#nodes tbody summary"))
+	_, ctx, log := open(t, report, "/nodez")
+	run(t, ctx, click("#nodes tbody summary"))
 	if n := evaluate[int](t, ctx, `document.images.length + document.scripts.length`); n != 1 {
 		t.Errorf("the page has %d scripts and images, want 1", n)
 	}
@@ -446,9 +435,7 @@ func TestScreenshots(t *testing.T) {
 	if *screenshots == "" {
 		t.Skip("-screenshots is not set")
 	}
-	if err := os.MkdirAll(*screenshots, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(*screenshots, 0o755))
 	for _, n := range []int{0, 3, 500, 5000} {
 		site := newSite(t, newReport(n, time.Now()))
 		for _, scheme := range []string{"light", "dark"} {
@@ -456,9 +443,8 @@ func TestScreenshots(t *testing.T) {
 			media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
 				{Name: "prefers-color-scheme", Value: scheme},
 			}}
-			if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, media); err != nil {
-				t.Fatal(err)
-			}
+			_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, media)
+			must(t, err)
 			for view, s := range map[string]struct {
 				width, height int64
 				actions       []action
@@ -475,13 +461,9 @@ func TestScreenshots(t *testing.T) {
 					chromedp.Navigate(site.URL+"/nodez"))
 				run(t, ctx, s.actions...)
 				png, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				name := fmt.Sprintf("nodez-%d-%s%s.png", n, scheme, view)
-				if err := os.WriteFile(filepath.Join(*screenshots, name), png, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(filepath.Join(*screenshots, name), png, 0o644))
 			}
 		}
 	}

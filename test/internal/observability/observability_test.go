@@ -20,30 +20,31 @@ const (
 	unitTest = "testdata/alerts_test.yaml"
 )
 
-func mustQueries(t *testing.T) []Query {
+func must(t *testing.T, err error) {
 	t.Helper()
-	queries, err := Queries(chart)
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func mustQueries(t *testing.T) []Query {
+	t.Helper()
+	queries, err := Queries(chart)
+	must(t, err)
 	return queries
 }
 
 func mustAlerts(t *testing.T) []Alert {
 	t.Helper()
 	alerts, err := ReadAlerts(filepath.Join(chart, AlertsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return alerts
 }
 
 func mustParse(t *testing.T, queries []Query) []Reference {
 	t.Helper()
 	references, err := Parse(queries)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return references
 }
 
@@ -87,13 +88,9 @@ func checkSyntax(t *testing.T, queries []Query) (string, error) {
 		rules = append(rules, rule{fmt.Sprintf("query_%d", i), q.Expr})
 	}
 	text, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "queries", "rules": rules}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	file := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, text, 0o600))
 	return Promtool(t.Context(), checkout, "check", "rules", file)
 }
 
@@ -132,45 +129,30 @@ func TestAlerts(t *testing.T) {
 func disabledEnum(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(chart, "values.schema.json"))
-	if err != nil {
-		t.Fatal(err)
+	must(t, err)
+	type object struct {
+		Properties map[string]json.RawMessage
+		Items      struct{ Enum []string }
 	}
-	var schema struct {
-		Properties struct {
-			PrometheusRule struct {
-				Properties struct {
-					Disabled struct {
-						Items struct {
-							Enum []string `json:"enum"`
-						} `json:"items"`
-					} `json:"disabled"`
-				} `json:"properties"`
-			} `json:"prometheusRule"`
-		} `json:"properties"`
-	}
-	if err := json.Unmarshal(text, &schema); err != nil {
-		t.Fatal(err)
-	}
-	enum := schema.Properties.PrometheusRule.Properties.Disabled.Items.Enum
-	slices.Sort(enum)
-	return enum
+	var schema, rule, disabled object
+	must(t, json.Unmarshal(text, &schema))
+	must(t, json.Unmarshal(schema.Properties["prometheusRule"], &rule))
+	must(t, json.Unmarshal(rule.Properties["disabled"], &disabled))
+	slices.Sort(disabled.Items.Enum)
+	return disabled.Items.Enum
 }
 
 // TestRunbooks checks that each alert has a runbook with the same headings, and that no other
 // runbooks exist.
 func TestRunbooks(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(runbooks, "KubeVitals*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var got, want []string
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".md")
 		got = append(got, name)
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		headings := regexp.MustCompile(`(?m)^##? .*$`).FindAllString(string(text), -1)
 		want := []string{"# " + name, "## Meaning", "## Diagnosis", "## What to do"}
 		if !slices.Equal(headings, want) {
@@ -188,9 +170,11 @@ func TestRunbooks(t *testing.T) {
 
 // TestAlertRules checks the rules with promtool, and runs their unit tests.
 func TestAlertRules(t *testing.T) {
+	folder, err := os.Getwd()
+	must(t, err)
 	for _, args := range [][]string{
-		{"check", "rules", absolute(t, filepath.Join(chart, AlertsFile))},
-		{"test", "rules", absolute(t, unitTest)},
+		{"check", "rules", filepath.Join(folder, chart, AlertsFile)},
+		{"test", "rules", filepath.Join(folder, unitTest)},
 	} {
 		if output, err := Promtool(t.Context(), checkout, args...); err != nil {
 			t.Errorf("%v\n%s", err, output)
@@ -202,9 +186,7 @@ func TestAlertRules(t *testing.T) {
 // which it does not.
 func TestAlertsAreTested(t *testing.T) {
 	text, err := os.ReadFile(unitTest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var content struct {
 		Tests []struct {
 			Cases []struct {
@@ -213,9 +195,7 @@ func TestAlertsAreTested(t *testing.T) {
 			} `json:"alert_rule_test"`
 		} `json:"tests"`
 	}
-	if err := yaml.Unmarshal(text, &content); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(text, &content))
 	fires, silent := map[string]bool{}, map[string]bool{}
 	for _, test := range content.Tests {
 		for _, c := range test.Cases {
@@ -235,9 +215,7 @@ func TestAlertsAreTested(t *testing.T) {
 
 func TestDashboard(t *testing.T) {
 	d, err := ReadDashboard(filepath.Join(chart, DashboardFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(d.UID) == 0 || len(d.UID) > 40 {
 		t.Errorf("uid %q: want 1 to 40 characters", d.UID)
 	}
@@ -283,21 +261,15 @@ func TestDashboard(t *testing.T) {
 // TestRunbooksNamePanels checks that the panels and rows that runbooks name exist.
 func TestRunbooksNamePanels(t *testing.T) {
 	d, err := ReadDashboard(filepath.Join(chart, DashboardFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	files, err := filepath.Glob(filepath.Join(runbooks, "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	list := regexp.MustCompile(`(?:panels?|row)\s+"[^"]+"(?:,?\s+(?:and\s+)?"[^"]+")*`)
 	title := regexp.MustCompile(`"([^"]+)"`)
 	found := 0
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, name := range submatches(title, strings.Join(list.FindAllString(string(text), -1), " ")) {
 			found++
 			name = strings.Join(strings.Fields(name), " ")
@@ -362,13 +334,4 @@ func TestReplaceVariables(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", given, got, want)
 		}
 	}
-}
-
-func absolute(t *testing.T, file string) string {
-	t.Helper()
-	path, err := filepath.Abs(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
