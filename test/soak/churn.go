@@ -68,6 +68,12 @@ type churn struct {
 	nodes    []*node        // that exist; changed in oracle.update
 }
 
+func newChurn(objects apiServer, fleet fleet, o *oracle, seed uint64) *churn {
+	return &churn{
+		objects: objects, fleet: fleet, oracle: o, random: rand.New(rand.NewPCG(seed, 0)), events: map[string]int{},
+	}
+}
+
 // fill creates the first nodes, each with some pods.
 func (c *churn) fill(ctx context.Context, nodes, pods int) error {
 	for _, name := range namespaces {
@@ -84,26 +90,31 @@ func (c *churn) fill(ctx context.Context, nodes, pods int) error {
 }
 
 // addNode creates a node with a kubelet and pods. Every other kubelet samples its containers for
-// each request.
+// each request. Of ten nodes, one reports start times 12 s before each sample, one reports them 3 s before,
+// and one is behind a proxy that removes the Date header. A third of the others have wrong clocks.
 func (c *churn) addNode(ctx context.Context, pods int) error {
 	index := c.nextNode
 	c.nextNode++
 	name := objects.NodeName(index)
-	offset := initialOffset(index)
-	n := &node{
-		offset: offset, readings: readings{}, index: index, usage: nodeUsage,
-		kubelet: kubelettest.New(name, kubelettest.Config{
-			Boot: time.Now().Add(-time.Hour), Housekeeping: housekeeping, ContainersOnDemand: index%2 == 1,
-			ClockOffset: offset, Readings: true,
-		}),
+	n := &node{readings: readings{}, index: index, usage: nodeUsage}
+	if index%3 == 1 && index%10 != 9 {
+		n.offset, n.stepped = wrongClocks[index/3%len(wrongClocks)], time.Now()
 	}
+	n.kubelet = kubelettest.New(name, kubelettest.Config{
+		Boot: time.Now().Add(-time.Hour), Housekeeping: housekeeping, ContainersOnDemand: index%2 == 1,
+		ClockOffset: n.offset, Readings: true,
+	})
 	n.node = n
-	if offset != 0 {
-		n.stepped = time.Now()
-	}
 	c.oracle.add(nodeName(name), &n.object)
 	n.kubelet.SetNode(nodeUsage)
-	c.setPermanentFaults(n)
+	switch index % 10 {
+	case 3:
+		c.moveStarts(n, kubelettest.StartsBefore(12*time.Second))
+	case 6:
+		c.moveStarts(n, kubelettest.StartsBefore(3*time.Second))
+	case 9:
+		n.permanent, n.withoutDate = append(n.permanent, kubelettest.NoDate), true
+	}
 	c.setFaults(n)
 	at, err := c.fleet.Add(n.kubelet, kubelettest.Address(index))
 	if err != nil {
@@ -118,37 +129,13 @@ func (c *churn) addNode(ctx context.Context, pods int) error {
 			return err
 		}
 	}
-	if n.startsMove {
-		c.events["nodes whose start times move with every sample"]++
-	}
 	c.oracle.update(func() { c.nodes = append(c.nodes, n) })
 	return nil
 }
 
-// setPermanentFaults sets the faults that some nodes always have. Of ten nodes, one reports start
-// times 12 s before each sample, one reports them 3 s before, and one is behind a proxy that
-// removes the Date header.
-func (c *churn) setPermanentFaults(n *node) {
-	switch n.index % 10 {
-	case 3:
-		c.moveStarts(n, kubelettest.StartsBefore(12*time.Second))
-	case 6:
-		c.moveStarts(n, kubelettest.StartsBefore(3*time.Second))
-	case 9:
-		n.permanent, n.withoutDate = append(n.permanent, kubelettest.NoDate), true
-	}
-}
-
-// initialOffset returns how far the clock of a node is ahead at first: a third of the nodes with a
-// Date header have wrong clocks.
-func initialOffset(index int) time.Duration {
-	offsets := []time.Duration{
-		30 * time.Second, -75 * time.Second, -10 * time.Minute, 25 * time.Hour, -25 * time.Hour, 400 * time.Millisecond,
-	}
-	if index%3 != 1 || index%10 == 9 {
-		return 0
-	}
-	return offsets[index/3%len(offsets)]
+// wrongClocks are how far the clocks of some nodes are ahead at first.
+var wrongClocks = []time.Duration{
+	30 * time.Second, -75 * time.Second, -10 * time.Minute, 25 * time.Hour, -25 * time.Hour, 400 * time.Millisecond,
 }
 
 // moveStarts changes the start times of a node's containers permanently.

@@ -215,26 +215,16 @@ func (o *oracle) stepClock(n *node, now time.Time, offset time.Duration, set fun
 
 // describe returns the history of an object, for messages.
 func (o *object) describe(now time.Time) string {
+	ago := func(t time.Time) string {
+		if t.IsZero() {
+			return "never"
+		}
+		return now.Sub(t).Round(time.Second).String() + " ago"
+	}
 	n := o.node
-	text := fmt.Sprintf("it has run for %s, and its kubelet ", now.Sub(o.undisturbed).Round(time.Second))
-	switch {
-	case !n.failing.IsZero():
-		text += fmt.Sprintf("has failed for %s: %s", now.Sub(n.failing).Round(time.Second), n.fault)
-	case n.fault != "":
-		text += fmt.Sprintf("has been healthy for %s, after: %s", now.Sub(n.undisturbed).Round(time.Second), n.fault)
-	default:
-		text += "never failed"
-	}
-	if !n.stepped.IsZero() {
-		text += fmt.Sprintf("; its clock was set to be %s ahead %s ago", n.offset, now.Sub(n.stepped).Round(time.Second))
-	}
-	if n.startsMove {
-		text += "; its start times move"
-	}
-	if !o.restarted.IsZero() {
-		text += fmt.Sprintf("; a container restarted %s ago", now.Sub(o.restarted).Round(time.Second))
-	}
-	return text
+	return fmt.Sprintf("undisturbed since %s, and its node since %s; a container restarted %s; the last fault, %q, began %s;"+
+		" the clock was set to be %s ahead %s; start times move: %t", ago(o.undisturbed), ago(n.undisturbed),
+		ago(o.restarted), n.fault, ago(n.failing), n.offset, ago(n.stepped), n.startsMove)
 }
 
 // mustServe reports whether an object must be served. If the kubelet fails, its metrics must have
@@ -272,11 +262,4 @@ func (o *oracle) expected(prefix string, times ...time.Time) map[string]*object 
 		}
 	}
 	return expected
-}
-
-// oldestServed returns the greatest true age of a sample in any response.
-func (o *oracle) oldestServed() time.Duration {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.oldest
 }

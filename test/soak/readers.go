@@ -116,13 +116,13 @@ func (r *readers) autoscale(ctx context.Context, i int) {
 // is none.
 func (o *oracle) samePod(name string) string {
 	expected := o.expected(podKind, time.Now())
-	if expected[name] == nil {
-		name = ""
-		for name = range expected { // in random order
-			break
-		}
+	if expected[name] != nil {
+		return name
 	}
-	return name
+	for name := range expected { // in random order
+		return name
+	}
+	return ""
 }
 
 // list requests pods or nodes. If a kind is given, the response must have all of that kind.

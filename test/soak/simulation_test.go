@@ -66,9 +66,7 @@ func newSimulation(seed uint64, resolution time.Duration, active scrape.Active) 
 		oracle: newOracle(resolution), clock: usage.NewClock(time.Now()), random: random,
 		kubelets: map[string]*kubelettest.Kubelet{},
 	}
-	s.churn = &churn{
-		objects: s, fleet: s, oracle: s.oracle, random: rand.New(rand.NewPCG(seed, 0)), events: map[string]int{},
-	}
+	s.churn = newChurn(s, s, s.oracle, seed)
 	s.view.Nodes = inventory.New()
 	s.view.Pods = inventory.NewNotifying(func(old *inventory.Object) {
 		s.view.Store.RemovePod(old.Node, old.Namespace, old.Name, s.clock.At(time.Now()))
@@ -251,24 +249,24 @@ func (ignoreEvents) Summarized(error)      {}
 // lists returns the metrics of all pods and nodes, as the server would.
 func (s *simulation) lists() (pods, nodes []served) {
 	now := s.clock.At(time.Now())
-	timestamp := func(at usage.Time) time.Time { return at.Time().Truncate(timestampUnit) }
-	valueOf := func(a usage.Amount) value { return value{float64(a.CPUNanocores) / 1e9, int64(a.Memory >> 10)} }
+	valueOf := func(container string, a usage.Amount) containerUsage {
+		return containerUsage{container, float64(a.CPUNanocores) / 1e9, int64(a.Memory >> 10)}
+	}
+	add := func(list *[]served, name string, at usage.Time, window time.Duration, usages ...containerUsage) {
+		*list = append(*list, served{name, at.Time().Truncate(timestampUnit), window, usages})
+	}
 	for _, u := range s.view.PodUsages(s.view.RunningPods("", labels.Everything()), now) {
-		if u == nil {
-			continue
+		if u != nil {
+			var usages []containerUsage
+			for _, c := range u.Containers {
+				usages = append(usages, valueOf(c.Name, c.Amount))
+			}
+			add(&pods, podName(u.Namespace, u.Name), u.At, u.Window, usages...)
 		}
-		one := served{name: podName(u.Namespace, u.Name), timestamp: timestamp(u.At), window: u.Window}
-		for _, c := range u.Containers {
-			one.series = append(one.series, seriesKey{u.Namespace, u.Name, c.Name})
-			one.values = append(one.values, valueOf(c.Amount))
-		}
-		pods = append(pods, one)
 	}
 	for _, n := range s.view.Nodes.List("", labels.Everything()) {
 		if u := s.view.Store.Node(n.Name, now); u != nil {
-			nodes = append(nodes, served{
-				nodeName(n.Name), timestamp(u.At), u.Window, []seriesKey{{}}, []value{valueOf(u.Amount)},
-			})
+			add(&nodes, nodeName(n.Name), u.At, u.Window, valueOf("", u.Amount))
 		}
 	}
 	return pods, nodes
