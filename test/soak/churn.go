@@ -20,22 +20,11 @@ const appsPerNamespace = 4
 
 func appName(i int) string { return fmt.Sprintf("app-%d", i%appsPerNamespace) }
 
-// nodeUsage is the usage of every node at first.
-var nodeUsage = kubelettest.Usage{CPU: 2, Memory: 8 << 30}
-
 const (
 	// maxFault is how long a kubelet misbehaves at most: some scrapes, or until its metrics expire.
-	maxFault = 40 * time.Second
+	maxFault = 50 * time.Second
 	// maxFaultyShare is the share of kubelets that misbehave at a time at most.
 	maxFaultyShare = 0.2
-	// maxUnreachable is how long a node is unreachable at most, which is longer than metrics are
-	// served.
-	maxUnreachable = 50 * time.Second
-	// maxUnreachableShare is the share of nodes that are unreachable at a time at most.
-	maxUnreachableShare = 0.05
-	// loadLead is how long before the return of an unreachable node its load changes: longer than
-	// the window of any kubelet-reported rate.
-	loadLead = 3 * housekeeping
 )
 
 // apiServer has the objects of the cluster.
@@ -96,7 +85,7 @@ func (c *churn) addNode(ctx context.Context, pods int) error {
 	index := c.nextNode
 	c.nextNode++
 	name := objects.NodeName(index)
-	n := &node{readings: readings{}, index: index, usage: nodeUsage}
+	n := &node{readings: readings{}, index: index}
 	if index%3 == 1 && index%10 != 9 {
 		n.offset, n.stepped = wrongClocks[index/3%len(wrongClocks)], time.Now()
 	}
@@ -106,7 +95,7 @@ func (c *churn) addNode(ctx context.Context, pods int) error {
 	})
 	n.node = n
 	c.oracle.add(nodeName(name), &n.object)
-	n.kubelet.SetNode(nodeUsage)
+	n.kubelet.SetNode(c.load(4))
 	switch index % 10 {
 	case 3:
 		c.moveStarts(n, kubelettest.StartsBefore(12*time.Second))
@@ -148,7 +137,7 @@ func (c *churn) setClock(n *node, offset time.Duration) {
 	c.oracle.stepClock(n, time.Now(), offset, func() { n.kubelet.SetClockOffset(offset) })
 }
 
-// addPod creates a pod on a node and starts its containers, a tenth of which use no CPU.
+// addPod creates a pod on a node and starts its containers.
 func (c *churn) addPod(ctx context.Context, n *node) error {
 	index := c.nextPod
 	c.nextPod++
@@ -163,9 +152,8 @@ func (c *churn) addPod(ctx context.Context, n *node) error {
 	if err := c.objects.CreatePod(ctx, p.Pod); err != nil {
 		return err
 	}
-	for i, name := range objects.ContainerNames {
-		p.usage[i] = kubelettest.Usage{CPU: float64((index*7+i)%10) / 20, Memory: uint64(16+(index+i)%100) << 20}
-		n.kubelet.SetContainer(p.Namespace, p.Name, name, p.usage[i])
+	for _, name := range objects.ContainerNames {
+		n.kubelet.SetContainer(p.Namespace, p.Name, name, c.load(0.5))
 	}
 	// Kubelets report start times by the node's clock.
 	p.startedAt = time.Now().Add(n.offset)
@@ -214,7 +202,6 @@ func (c *churn) run(ctx context.Context, perSecond float64, duration time.Durati
 			return err
 		}
 		now := time.Now()
-		c.changeLoads(now)
 		c.clearFaults(func(n *node) bool { return !now.Before(n.faultyUntil) })
 		if err := c.causeEvent(ctx, now); err != nil {
 			return err
@@ -264,7 +251,7 @@ func (c *churn) causeEvent(ctx context.Context, now time.Time) error {
 			c.setFaults(n)
 		}
 	case chance < 0.75:
-		c.disconnect(n, now)
+		c.changeLoad(n)
 	default:
 		c.injectFault(n, now)
 	}

@@ -90,7 +90,7 @@ func (s *soak) start(ctx context.Context) (err error) {
 		return err
 	}
 	s.oracle.setServerStart(time.Now())
-	s.readers = &readers{server: s.server, oracle: s.oracle, logged: map[violation]bool{}}
+	s.readers = &readers{server: s.server, oracle: s.oracle}
 	return s.server.Process.Poll(ctx, time.Minute, "the server to be ready", func(ctx context.Context) error {
 		_, _, err := s.server.Get(ctx, "/readyz", cluster.TypeJSON)
 		return err
