@@ -22,11 +22,7 @@ func (c *churn) stepClock(n *node, now time.Time) {
 	if n.offset.Abs() > 24*time.Hour || c.random.IntN(4) == 0 {
 		step = -n.offset // the clock is right again
 	}
-	leastNoticed := 2 * time.Second
-	if isUnreachable { // for up to a minute, in which a clock may drift by more than a second
-		leastNoticed = 4 * time.Second
-	}
-	if step == 0 || step.Abs() > maxUnnoticedStep && step.Abs() < leastNoticed {
+	if step == 0 || step.Abs() > maxUnnoticedStep && step.Abs() < leastNoticedStep {
 		return
 	}
 	n.nextStep = now.Add(c.oracle.settle)
@@ -40,10 +36,14 @@ func (c *churn) stepClock(n *node, now time.Time) {
 	c.setClock(n, n.offset+step)
 }
 
+// leastNoticedStep is the smallest step that the server must notice, also if an outage of nearly a minute follows, in
+// which a clock may drift by more than a second.
+const leastNoticedStep = 4 * time.Second
+
 // clockStep returns a random step in either direction: in three of ten cases so small that the server
-// may not notice it, in one of ten 25 hours, else 2 seconds to 10 minutes.
+// may not notice it, in one of ten 25 hours, else up to 10 minutes.
 func (c *churn) clockStep() time.Duration {
-	step := time.Duration(2 * math.Pow(300, c.random.Float64()) * float64(time.Second))
+	step := time.Duration(math.Pow(150, c.random.Float64()) * float64(leastNoticedStep))
 	switch c.random.IntN(10) {
 	case 0, 1, 2:
 		step = time.Duration(c.random.Int64N(int64(maxUnnoticedStep)))
