@@ -173,7 +173,7 @@ demo: programs build ## a cluster with 20 simulated nodes, kubectl top and an HP
 
 NODES  ?= $(if $(filter reaction,$(ONLY)),32,1000)
 ROUNDS ?= 3
-bench: build ## measure the cost with NODES simulated nodes; ONLY=start, limit, scale, profile, reaction or rules
+bench: build ## measure the cost with NODES simulated nodes; ONLY=limit, scale, profile, reaction or rules
 ifeq ($(ONLY),)
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
 endif

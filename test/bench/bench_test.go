@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
-	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 )
 
 // TestKubeletsServePods checks that kubelets and objects, as the API server decodes them, describe the
@@ -26,11 +24,11 @@ import (
 func TestKubeletsServePods(t *testing.T) {
 	for _, small := range []bool{false, true} {
 		s := shape{3, podsPerNode}
-		var texts []string
+		samples := ""
 		for _, k := range newKubelets(s, false) {
 			w := httptest.NewRecorder()
 			k.ServeHTTP(w, httptest.NewRequest(http.MethodGet, kubelettest.ResourcePath, nil))
-			texts = append(texts, w.Body.String())
+			samples += w.Body.String()
 		}
 		p := newPopulation(s, 10250)
 		p.small = small
@@ -50,55 +48,17 @@ func TestKubeletsServePods(t *testing.T) {
 			if !isPod {
 				continue
 			}
-			if pod.Status.Phase != corev1.PodRunning {
-				t.Errorf("%s: got phase %q", key, pod.Status.Phase)
-			}
-			apps[pod.Namespace+"/"+pod.Labels["app.kubernetes.io/name"]]++
+			apps[pod.Namespace+"/"+pod.Labels[appLabel]]++
 			for _, c := range pod.Spec.Containers {
 				labels := fmt.Sprintf("{container=%q,namespace=%q,pod=%q}", c.Name, pod.Namespace, pod.Name)
-				if n := strings.Count(strings.Join(texts, ""), labels); n != 5 {
-					t.Errorf("got %d samples with %s, want 5", n, labels)
+				if n := strings.Count(samples, labels); n != 5 || pod.Status.Phase != corev1.PodRunning {
+					t.Errorf("got %d samples with %s, want 5, and phase %q", n, labels, pod.Status.Phase)
 				}
 			}
 		}
-		if want := len(p.namespaces) + p.nodes + p.pods(); len(keys) != want {
-			t.Errorf("got %d keys, want %d", len(keys), want)
-		}
-		if apps[shopNamespace+"/"+webApp] != s.web() || apps[hugeNamespace+"/"+rareApp] != s.rare() {
-			t.Errorf("got pods of apps %v, want %d and %d in the requested groups", apps, s.web(), s.rare())
-		}
-	}
-}
-
-func TestCountProtobuf(t *testing.T) {
-	list := &corev1.NodeList{Items: []corev1.Node{*objects.Node(0, 1, time.Now()), *objects.Node(1, 1, time.Now())}}
-	list.APIVersion, list.Kind = "v1", "NodeList"
-	body, err := cluster.Encode(list)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n, err := countProtobuf(body); n != 2 || err != nil {
-		t.Errorf("got %d and error %v, want 2", n, err)
-	}
-	for _, damaged := range [][]byte{nil, []byte(`{"kind":"NodeList"}`), body[:len(body)-10]} {
-		if n, err := countProtobuf(damaged); err == nil {
-			t.Errorf("got %d items in %d damaged bytes, want an error", n, len(damaged))
-		}
-	}
-}
-
-func TestPercentile(t *testing.T) {
-	for _, tt := range []struct {
-		values  []float64
-		p, want float64
-	}{
-		{nil, 95, 0},
-		{[]float64{7}, 0, 7},
-		{[]float64{3, 1, 2}, 50, 2},
-		{[]float64{3, 1, 2}, 95, 3},
-	} {
-		if got := percentile(tt.values, tt.p); got != tt.want {
-			t.Errorf("percentile %g of %v: got %v, want %v", tt.p, tt.values, got, tt.want)
+		if want := len(p.namespaces) + p.nodes + p.pods(); len(keys) != want ||
+			apps[shopNamespace+"/"+webApp] != s.web() || apps[hugeNamespace+"/"+rareApp] != s.rare() {
+			t.Errorf("got %d keys, want %d, and pods of apps %v", len(keys), want, apps)
 		}
 	}
 }
@@ -148,17 +108,18 @@ func TestCgroup(t *testing.T) {
 		}
 	}
 	c := &cgroup{t.TempDir(), cgroupV1}
-	if err := os.WriteFile(c.dir+"/memory.oom_control", []byte("oom_kill_disable 0\noom_kill 2\n"), 0o644); err != nil {
-		t.Fatal(err)
+	write := func(name, text string) string {
+		if err := os.WriteFile(filepath.Join(c.dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return filepath.Join(c.dir, name)
 	}
-	if n, err := c.number(c.files.events, "oom_kill "); n != 2 || err != nil {
-		t.Errorf("got %d kills and error %v, want 2", n, err)
+	write(c.files.events, "oom_kill_disable 0\noom_kill 2\n")
+	write(c.files.peak, "3145728\n")
+	if mib, kills, err := c.peak(); mib != 3 || kills != 2 || err != nil {
+		t.Errorf("got %d MiB, %d kills and error %v, want 3 and 2", mib, kills, err)
 	}
-	executable := filepath.Join(t.TempDir(), "server")
-	if err := os.WriteFile(executable, []byte("#!/bin/sh\necho $GOMEMLIMIT \"$2\" $$\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	script, err := c.launcher(executable, t.TempDir(), 1<<30)
+	script, err := c.launcher(write("server", "#!/bin/sh\necho $GOMEMLIMIT \"$2\" $$\n"), t.TempDir(), 1<<30)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,67 +130,49 @@ func TestCgroup(t *testing.T) {
 	}
 }
 
-// TestRows writes rows with a server that was measured twice, and reads them again.
-func TestRows(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "rows.csv")
-	var rows []row
-	for i, server := range []string{"metrics-server", "kube-vitals", "kube-vitals"} {
-		rows = append(rows, row{server, map[string]float64{
-			"nodes": 1000, "pods": 30000, "resolution_seconds": 30, cpuCores: 0.1 * float64(i+1), "rss_mib": 12.6,
-		}})
-	}
-	if err := writeRows(file, latest(rows)); err != nil {
-		t.Fatal(err)
-	}
-	rows, err := readRows(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := scaleTable(rows).markdown()
-	for _, want := range []string{ // the last row of kube-vitals, whose cores are of an interval of 15 s
-		"| 1,000 | 30,000 | kube-vitals | 0 | 13 | 0.600 |",
-		"| 1,000 | 30,000 | metrics-server | 0 | 13 | 0.200 |",
-	} {
-		if strings.Count(text, want) != 1 {
-			t.Errorf("%q is not there once in\n%s", want, text)
-		}
-	}
-}
-
 // TestScalingPage checks that the table of docs/scaling.md and the numbers of the comparison in the
 // README are those of the last rows of scaling.csv: run make plot, and edit comparison.svg.
 func TestScalingPage(t *testing.T) {
-	const docs = "../../docs/"
-	want, err := os.ReadFile(docs + "scaling.md")
+	const docs, table = "../../docs/", "../../docs/images/scaling.csv"
+	read := func(file string) string {
+		t.Helper()
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	copied := filepath.Join(t.TempDir(), "copy")
+	rows, err := readRows(table)
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := filepath.Join(t.TempDir(), "page.md")
-	if err := os.WriteFile(page, want, 0o644); err != nil {
+	older := row{rows[0].server, map[string]float64{"nodes": rows[0].values["nodes"], "pods": rows[0].values["pods"]}}
+	if err := writeRows(copied, latest(append([]row{older}, rows...))); err != nil || read(copied) != read(table) {
+		t.Errorf("%s is written as (error %v)\n%s", table, err, read(copied))
+	}
+	page := read(docs + "scaling.md")
+	if err := os.WriteFile(copied, []byte(page), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := runPlot([]string{"-csv", docs + "images/scaling.csv", "-svg", page + ".svg", "-page", page}); err != nil {
+	if err := runPlot([]string{"-csv", table, "-svg", copied + ".svg", "-page", copied}); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := os.ReadFile(page); err != nil || string(got) != string(want) {
-		t.Errorf("the table is not that of scaling.csv (error %v):\n%s", err, got)
+	if got := read(copied); got != page {
+		t.Errorf("the table is not that of scaling.csv:\n%s", got)
 	}
-	image, err := os.ReadFile(docs + "images/comparison.svg")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows := 0
-	for line := range strings.Lines(string(want)) {
+	image, compared := read(docs+"images/comparison.svg"), 0
+	for line := range strings.Lines(page) {
 		if cells := strings.Split(line, " | "); strings.HasPrefix(line, "| 1,000 |") {
-			rows++
+			compared++
 			for i, unit := range map[int]string{4: " MiB", 5: " cores", 6: " s", 7: " ms CPU"} {
-				if !strings.Contains(string(image), ">"+cells[i]+unit+"<") {
+				if !strings.Contains(image, ">"+cells[i]+unit+"<") {
 					t.Errorf("comparison.svg does not have %s%s of %s", cells[i], unit, cells[2])
 				}
 			}
 		}
 	}
-	if rows != 2 {
-		t.Errorf("there are %d rows with 1000 nodes, want 2", rows)
+	if compared != 2 {
+		t.Errorf("there are %d rows with 1000 nodes, want 2", compared)
 	}
 }

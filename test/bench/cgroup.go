@@ -17,13 +17,11 @@ type cgroup struct {
 }
 
 // cgroupFiles are the names of the files in a memory cgroup.
-type cgroupFiles struct{ limit, usage, peak, events string }
+type cgroupFiles struct{ limit, peak, events string }
 
 var (
-	cgroupV1 = cgroupFiles{
-		"memory.limit_in_bytes", "memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control",
-	}
-	cgroupV2 = cgroupFiles{"memory.max", "memory.current", "memory.peak", "memory.events"}
+	cgroupV1 = cgroupFiles{"memory.limit_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control"}
+	cgroupV2 = cgroupFiles{"memory.max", "memory.peak", "memory.events"}
 )
 
 // newCgroup creates a memory cgroup. That needs root and a cgroup filesystem that is writable.
@@ -58,18 +56,17 @@ func cgroupParent(self string) (dir string, files cgroupFiles) {
 	return dir, cgroupV2
 }
 
-// number returns the number after a name in a file, or the only number if the name is empty.
-func (c *cgroup) number(file, name string) (uint64, error) {
-	text, err := os.ReadFile(filepath.Join(c.dir, file))
-	if err != nil {
-		return 0, err
+// peak returns the highest memory so far in MiB, and how many processes the kernel has killed.
+func (c *cgroup) peak() (mib, kills uint64, err error) {
+	peak, peakErr := os.ReadFile(filepath.Join(c.dir, c.files.peak))
+	events, eventsErr := os.ReadFile(filepath.Join(c.dir, c.files.events))
+	if err := errors.Join(peakErr, eventsErr); err != nil {
+		return 0, 0, err
 	}
-	for line := range strings.Lines(string(text)) {
-		if n, ok := strings.CutPrefix(strings.TrimSpace(line), name); ok {
-			return strconv.ParseUint(strings.TrimSpace(n), 10, 64)
-		}
-	}
-	return 0, fmt.Errorf("%s: there is no %q", file, name)
+	_, after, _ := strings.Cut("\n"+string(events), "\noom_kill ")
+	_, peakErr = fmt.Sscan(string(peak), &mib)
+	_, eventsErr = fmt.Sscan(after, &kills)
+	return mib >> 20, kills, errors.Join(peakErr, eventsErr)
 }
 
 // remove deletes the cgroup, whose processes must have ended.

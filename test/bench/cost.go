@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
@@ -51,7 +51,7 @@ func (b *bench) measureServers(ctx context.Context, requests []request, lists in
 		}
 		costs, args = append(costs, c), nil
 	}
-	printCosts(os.Stdout, costs, requests)
+	printCosts(costs, requests)
 	return costs, nil
 }
 
@@ -59,9 +59,9 @@ func (b *bench) measureServers(ctx context.Context, requests []request, lists in
 type cost struct {
 	*bench
 	row
-	server *cluster.Standalone
-	lists  int
-	items  []int // in the response to each request
+	server     *cluster.Standalone
+	lists      int
+	incomplete []string // responses that are not complete
 }
 
 // columnsOf returns the columns of the CPU and the latency of a request, in milliseconds. They are titles, too.
@@ -131,7 +131,6 @@ func (c *cost) measureRequest(ctx context.Context, r request) error {
 	if err != nil {
 		return err
 	}
-	c.items = append(c.items, items)
 	var cpus, latencies []float64
 	for range c.rounds {
 		n := 0
@@ -152,6 +151,11 @@ func (c *cost) measureRequest(ctx context.Context, r request) error {
 	}
 	cpu, latency := columnsOf(r)
 	c.values[cpu], c.values[latency] = median(cpus), median(latencies)
+	if items != r.want { // the server has less to do, so its cost does not count
+		c.incomplete = append(c.incomplete, fmt.Sprintf("%s returns %d items, want %d", r.name, items, r.want))
+	} else if r.column != "" {
+		c.values[r.column] = c.values[cpu]
+	}
 	return nil
 }
 
@@ -169,11 +173,8 @@ func (c *cost) measureLists(ctx context.Context, lists int) error {
 	return err
 }
 
-// perScrape is a value that is printed and not written.
-const perScrape = "scrape_cpu_ms"
-
 // printCosts prints a column for each server, and the ratio of two.
-func printCosts(w io.Writer, costs []*cost, requests []request) {
+func printCosts(costs []*cost, requests []request) {
 	first := costs[0]
 	columns := []string{"Measure"}
 	for _, c := range costs {
@@ -184,7 +185,7 @@ func printCosts(w io.Writer, costs []*cost, requests []request) {
 	}
 	t := newTable(fmt.Sprintf("%d nodes, %d pods, %d containers, resolution %s, medians of %d rounds, %d LISTs",
 		first.nodes, first.pods(), first.pods()*containersPerPod, first.resolution, first.rounds, first.lists), columns...)
-	printed := append([]quantity{{perScrape, "CPU per scrape of a node", "%.3f ms", false}}, quantities...)
+	printed := slices.Concat(printedOnly, quantities)
 	for _, r := range requests {
 		cpu, latency := columnsOf(r)
 		printed = append(printed, quantity{cpu, cpu, "%.3f ms", false}, quantity{latency, latency, "%.3f ms", false})
@@ -203,12 +204,10 @@ func printCosts(w io.Writer, costs []*cost, requests []request) {
 		}
 		t.row(row...)
 	}
-	t.print(w)
+	t.print(os.Stdout)
 	for _, c := range costs {
-		for i, r := range requests { // a server that leaves out items has less to do
-			if c.items[i] != r.want {
-				fmt.Fprintf(w, "\n%s is incomplete: %s returns %d items, want %d.\n", c.row.server, r.name, c.items[i], r.want)
-			}
+		for _, text := range c.incomplete {
+			fmt.Printf("\n%s is incomplete: %s.\n", c.row.server, text)
 		}
 	}
 }

@@ -29,8 +29,6 @@ const (
 	slowFor = 30 * time.Second
 	// autoscalerTimeout is how long an autoscaler waits for a list, half of its interval.
 	autoscalerTimeout = 7500 * time.Millisecond
-	// churned is the share of the nodes that go and come back during a burst.
-	churned = 0.1
 )
 
 // limited is a server with a memory limit.
@@ -92,14 +90,14 @@ func measureLimit(ctx context.Context, b *bench) (err error) {
 	}
 	l.table = newTable(fmt.Sprintf("Memory limit of %d MiB: %d nodes, %d pods, %d requests at once",
 		memoryLimit>>20, b.nodes, b.pods(), burstSize), slices.Concat([]string{""}, ends,
-		[]string{"time", "cgroup, peak"})...)
+		[]string{"time", "peak of the cgroup so far"})...)
 	defer func() {
 		l.table.print(os.Stdout)
 		if s := l.server.Load(); s != nil {
 			stopServer(s)
 		}
 	}()
-	return errors.Join(l.run(ctx), l.summary())
+	return l.run(ctx)
 }
 
 func (l *limited) run(ctx context.Context) error {
@@ -122,28 +120,25 @@ func (l *limited) start(ctx context.Context) error {
 	}
 	l.server.Store(s)
 	_, err = watchStart(ctx, s, l.shape)
-	return errors.Join(err, s.Process.Running())
+	return err
 }
 
-func (l *limited) bursts() []burst {
+func (l *limited) bursts() (list []burst) {
 	json, table := l.listPods("JSON", cluster.TypeJSON), l.listPods("table", cluster.TypeTable)
 	zipped := l.listPods("protobuf", cluster.TypeProtobuf).zipped()
 	yaml := l.listPods("YAML", "application/yaml")
-	objectTable := table
+	objectTable, page := table, table
 	objectTable.path += "?includeObject=Object"
-	all := []request{json, zipped, table, objectTable, yaml}
-	var bursts []burst
-	for _, r := range []request{json, zipped, table, yaml} {
-		bursts = append(bursts, burst{name: r.name, requests: []request{r}})
-	}
-	page := table
 	page.path += "?limit=500"
-	return append(bursts,
+	for _, r := range []request{json, zipped, table, yaml} {
+		list = append(list, burst{name: r.name, requests: []request{r}})
+	}
+	all := []request{json, zipped, table, objectTable, yaml}
+	return append(list,
 		burst{name: "slow readers: JSON", requests: []request{json}, slow: true},
 		burst{name: "slow readers: tables", requests: []request{table}, slow: true},
 		burst{name: "slow readers: tables, pages of 500", requests: []request{page}, slow: true},
-		burst{name: fmt.Sprintf("all formats, and %.0f %% of the nodes go and come back", 100*churned),
-			requests: all, during: l.churn},
+		burst{name: "all formats, and 10 % of the nodes go and come back", requests: all, during: l.churn},
 		burst{name: "all formats, and the server restarts", requests: all, during: l.restart},
 	)
 }
@@ -152,14 +147,16 @@ func (l *limited) bursts() []burst {
 func (l *limited) apply(outer context.Context, b burst, o *outcome) error {
 	ctx, cancel := context.WithTimeout(outer, burstTimeout)
 	defer cancel()
-	var clients sync.WaitGroup
+	var clients, autoscaler sync.WaitGroup
 	for i := range burstSize {
-		r := b.requests[i%len(b.requests)]
-		clients.Go(func() { o.send(ctx, l, r, b) })
+		clients.Go(func() { o.send(ctx, l, b.requests[i%len(b.requests)], b) })
 	}
 	busy, done := context.WithCancel(outer)
-	var autoscaler sync.WaitGroup
-	autoscaler.Go(func() { every(busy, time.Second, func() { o.autoscale(outer, l) }) })
+	autoscaler.Go(func() {
+		for program.Sleep(busy, time.Second) == nil {
+			o.autoscale(outer, l)
+		}
+	})
 	var err error
 	if b.during != nil {
 		err = b.during(outer)
@@ -168,20 +165,6 @@ func (l *limited) apply(outer context.Context, b burst, o *outcome) error {
 	done()
 	autoscaler.Wait()
 	return errors.Join(err, l.server.Load().Process.Running())
-}
-
-// every calls f once a period until the context ends. If f takes longer, calls are left out.
-func every(ctx context.Context, period time.Duration, f func()) {
-	tick := time.NewTicker(period)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			f()
-		}
-	}
 }
 
 // autoscale sends the list of an autoscaler.
@@ -252,15 +235,15 @@ func (b burst) try(ctx context.Context, r request, s *cluster.Standalone) (end s
 	}
 }
 
-// churn removes kubelets and starts them again.
+// churn removes a tenth of the kubelets and starts them again.
 func (l *limited) churn(ctx context.Context) error {
-	n := int(churned * float64(l.nodes))
-	for i := range n {
+	some := l.kubelets.byNode[:l.nodes/10]
+	for i := range some {
 		l.kubelets.Remove(objects.NodeName(i))
 	}
 	err := program.Sleep(ctx, 2*l.resolution)
-	for i := range n {
-		if _, addErr := l.kubelets.Add(l.kubelets.byNode[i], kubelettest.Address(i)); addErr != nil {
+	for i, k := range some {
+		if _, addErr := l.kubelets.Add(k, kubelettest.Address(i)); addErr != nil {
 			return addErr
 		}
 	}
@@ -273,52 +256,23 @@ func (l *limited) restart(ctx context.Context) error {
 	if err := program.Sleep(ctx, 2*time.Second); err != nil {
 		return err
 	}
-	if err := l.server.Load().Stop(); err != nil {
-		program.Logf("the server was stopped: %v", err)
-	}
+	stopServer(l.server.Load())
 	return l.start(ctx)
 }
 
-// phase runs f and adds a row with the highest memory during it.
+// phase runs f and adds a row. It returns an error if the kernel has killed the server.
 func (l *limited) phase(name string, f func(*outcome) error) error {
 	program.Logf("%s", name)
-	busy, done := context.WithCancel(context.Background())
-	var peak uint64
-	var sampler sync.WaitGroup
-	sampler.Go(func() {
-		every(busy, 20*time.Millisecond, func() {
-			usage, _ := l.cgroup.number(l.cgroup.files.usage, "")
-			peak = max(peak, usage)
-		})
-	})
-	begin := time.Now()
-	o := &outcome{counts: map[string]int{}}
+	begin, o := time.Now(), &outcome{counts: map[string]int{}}
 	err := f(o)
-	elapsed := time.Since(begin)
-	done()
-	sampler.Wait()
 	row := []string{name}
 	for _, end := range ends {
 		row = append(row, fmt.Sprint(o.counts[end]))
 	}
-	l.table.row(append(row, fmt.Sprintf("%.0f s", elapsed.Seconds()), fmt.Sprintf("%d MiB", peak>>20))...)
-	return err
-}
-
-// summary prints the peak that the kernel has recorded, and returns an error if it has killed the
-// server.
-func (l *limited) summary() error {
-	peak, err := l.cgroup.number(l.cgroup.files.peak, "")
-	if err != nil {
-		return err
-	}
-	kills, err := l.cgroup.number(l.cgroup.files.events, "oom_kill ")
-	if err != nil {
-		return err
-	}
-	program.Logf("the cgroup's highest memory was %d of %d MiB; processes killed: %d", peak>>20, memoryLimit>>20, kills)
+	peak, kills, peakErr := l.cgroup.peak()
 	if kills > 0 {
-		return fmt.Errorf("the server was killed %d times because memory ran out", kills)
+		err = errors.Join(err, fmt.Errorf("the server was killed %d times because memory ran out", kills))
 	}
-	return nil
+	l.table.row(append(row, fmt.Sprintf("%.0f s", time.Since(begin).Seconds()), fmt.Sprintf("%d MiB", peak))...)
+	return errors.Join(err, peakErr)
 }

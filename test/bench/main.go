@@ -4,18 +4,18 @@
 // realistic size. The kubelets are simulated: each has a loopback address and a certificate of its
 // own, and the metrics server verifies every connection.
 //
-// Without -only, bench measures how long it takes until all metrics are served, CPU and memory while
+// Without -only, bench measures which metrics are served when after a start, CPU and memory while
 // the server scrapes, and CPU and latency of typical requests, which go directly to the server. CPU
 // is the process time (user and system) in /proc, so kubelets and clients do not count. If -beside
 // names another server, it is measured next, in the same cluster, and the table has the ratio of the
 // two.
 //
-// With -only, bench measures something else: "start" (which metrics are served when), "limit"
+// With -only, bench measures something else: "limit"
 // (whether the server holds the chart's memory limit under the worst loads), "scale" (one row of a
 // CSV file for each size of the cluster and each server, which the command "bench plot" draws),
 // "profile" (what owns the memory and CPU of a server that only scrapes),
 // "reaction" (how soon HorizontalPodAutoscalers react to a load, and how often they do without need) or
-// "rules" (the same in virtual time, for different ways to choose the window of a rate).
+// "rules" (the same in virtual time, for different windows of a rate).
 //
 // Everything listens on loopback addresses, uses a temporary folder, and ends with this program.
 package main
@@ -27,7 +27,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -38,7 +37,6 @@ import (
 // measurements are the values of -only.
 var measurements = map[string]func(context.Context, config, shape) error{
 	"":         inCluster(measureCost),
-	"start":    inCluster(measureStart),
 	"limit":    inCluster(measureLimit),
 	"scale":    inCluster(measureScale),
 	"profile":  inCluster(measureProfile),
@@ -90,15 +88,11 @@ type config struct {
 
 // parseSizes parses sizes such as 100 or 20000x5.
 func parseSizes(text string) (sizes []shape, err error) {
-	for field := range strings.SplitSeq(text, ",") {
+	for field := range strings.SplitSeq(strings.ReplaceAll(text, " ", ""), ",") {
 		s := shape{perNode: podsPerNode}
-		nodes, pods, hasPods := strings.Cut(strings.TrimSpace(field), "x")
-		var errs [2]error
-		s.nodes, errs[0] = strconv.Atoi(nodes)
-		if hasPods {
-			s.perNode, errs[1] = strconv.Atoi(pods)
-		}
-		if errors.Join(errs[:]...) != nil || s.nodes < 1 || s.nodes > 20000 || s.perNode < 5 || s.perNode > 250 {
+		_, _ = fmt.Sscanf(field, "%dx%d", &s.nodes, &s.perNode)
+		isSize := slices.Contains([]string{fmt.Sprint(s.nodes), fmt.Sprintf("%dx%d", s.nodes, s.perNode)}, field)
+		if !isSize || s.nodes < 1 || s.nodes > 20000 || s.perNode < 5 || s.perNode > 250 {
 			err = errors.Join(err, fmt.Errorf(
 				"-nodes: %q is not a number from 1 to 20000, or followed by x and a number of pods from 5 to 250", field))
 		}
@@ -111,7 +105,7 @@ func parse(args []string) (cfg config, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&cfg.server, "server", "", "the `executable` to measure: kube-vitals or metrics-server")
 	flags.StringVar(&cfg.beside, "beside", "", "another `executable` to measure in the same cluster")
-	flags.StringVar(&cfg.only, "only", "", "another `measurement`: start, limit, scale, profile, reaction or rules")
+	flags.StringVar(&cfg.only, "only", "", "another `measurement`: limit, scale, profile, reaction or rules")
 	nodes := flags.String("nodes", "1000", "`numbers` of nodes, such as 100,1000,5000; 20000x5: with 5 pods on each")
 	flags.IntVar(&cfg.rounds, "rounds", 3, "how often to measure; tables show the medians")
 	flags.DurationVar(&cfg.resolution, "metric-resolution", 15*time.Second, "the interval between two scrapes of a node")
@@ -126,11 +120,7 @@ func parse(args []string) (cfg config, err error) {
 	}
 	cfg.serverArgs = flags.Args()
 	cfg.sizes, err = parseSizes(*nodes)
-	return cfg, errors.Join(err, cfg.validate())
-}
-
-func (cfg config) validate() error {
-	errs := []error{process.CheckExecutable("-server", cfg.server)}
+	errs := []error{err, process.CheckExecutable("-server", cfg.server)}
 	if cfg.beside != "" {
 		errs = append(errs, process.CheckExecutable("-beside", cfg.beside))
 		if !slices.Contains([]string{"", "scale", "reaction"}, cfg.only) {
@@ -143,5 +133,5 @@ func (cfg config) validate() error {
 	if cfg.rounds < 1 || cfg.resolution < time.Second {
 		errs = append(errs, errors.New("-rounds must be at least 1, and -metric-resolution at least 1s"))
 	}
-	return errors.Join(errs...)
+	return cfg, errors.Join(errs...)
 }

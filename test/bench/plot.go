@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"flag"
 	"fmt"
 	"math"
@@ -42,10 +41,13 @@ func runPlot(args []string) error {
 	if err != nil {
 		return err
 	}
-	replaced, err := replaceTable(string(text), scaleTable(rows))
-	if err != nil {
-		return fmt.Errorf("%s: %w", *page, err)
+	const begin, end = "<!-- measured, by make plot -->\n", "<!-- end -->"
+	before, rest, hasBegin := strings.Cut(string(text), begin)
+	_, after, hasEnd := strings.Cut(rest, end)
+	if !hasBegin || !hasEnd {
+		return fmt.Errorf("%s: no %q with a following %q", *page, begin, end)
 	}
+	replaced := before + begin + "\n" + scaleTable(rows).markdown() + "\n" + end + after
 	return os.WriteFile(*page, []byte(replaced), 0o644)
 }
 
@@ -59,8 +61,8 @@ func scaleTable(rows []row) *table {
 	slices.SortStableFunc(bySize, func(a, b row) int { return cmp.Compare(a.values["nodes"], b.values["nodes"]) })
 	for _, r := range bySize {
 		cells := []string{thousands(r.values["nodes"]), thousands(r.values["pods"]), r.server}
-		for i, q := range quantities[:inDocs] {
-			cells = append(cells, fmt.Sprintf(q.format, r.published(i)))
+		for _, q := range quantities[:inDocs] {
+			cells = append(cells, fmt.Sprintf(q.format, r.published(q)))
 		}
 		t.row(cells...)
 	}
@@ -75,23 +77,12 @@ func thousands(v float64) string {
 	return fmt.Sprintf("%s,%03d", thousands(math.Floor(v/1000)), int(v)%1000)
 }
 
-// replaceTable replaces what is between two comments.
-func replaceTable(text string, t *table) (string, error) {
-	const begin, end = "<!-- measured, by make plot -->\n", "<!-- end -->"
-	before, rest, hasBegin := strings.Cut(text, begin)
-	_, after, hasEnd := strings.Cut(rest, end)
-	if !hasBegin || !hasEnd {
-		return "", fmt.Errorf("no %q with a following %q", begin, end)
-	}
-	return before + begin + "\n" + t.markdown() + "\n" + end + after, nil
-}
-
 // drawScale draws the first quantities by the number of nodes, on logarithmic axes.
 func drawScale(rows []row, file string) error {
 	const columns = 3
 	grid := make([][]*plot.Plot, drawn/columns)
-	for i := range drawn {
-		p, err := drawQuantity(rows, i)
+	for i, q := range quantities[:drawn] {
+		p, err := drawQuantity(rows, q)
 		if err != nil {
 			return err
 		}
@@ -107,17 +98,16 @@ func drawScale(rows []row, file string) error {
 			grid[i][j].Draw(c)
 		}
 	}
-	f, err := os.Create(file)
-	if err != nil {
+	var image strings.Builder
+	if _, err := canvas.WriteTo(&image); err != nil {
 		return err
 	}
-	_, err = canvas.WriteTo(f)
-	return errors.Join(err, f.Close())
+	return os.WriteFile(file, []byte(image.String()), 0o644)
 }
 
 // drawQuantity draws one quantity, with a line for each server and number of pods on a node.
-func drawQuantity(rows []row, i int) (*plot.Plot, error) {
-	p := newPlot(quantities[i].title, "nodes", "")
+func drawQuantity(rows []row, q quantity) (*plot.Plot, error) {
+	p := newPlot(q.title, "nodes", "")
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	p.X.Tick.Marker, p.Y.Tick.Marker = plot.LogTicks{Prec: -1}, plot.LogTicks{Prec: -1}
 	p.Legend.Left = true
@@ -125,7 +115,7 @@ func drawQuantity(rows []row, i int) (*plot.Plot, error) {
 	lines := map[string]plotter.XYs{}
 	var names []string
 	for _, r := range rows {
-		v := r.published(i)
+		v := r.published(q)
 		if v == 0 {
 			continue // it was not measured, and has no logarithm
 		}
@@ -135,13 +125,13 @@ func drawQuantity(rows []row, i int) (*plot.Plot, error) {
 		}
 		lines[name] = append(lines[name], plotter.XY{X: r.values["nodes"], Y: v})
 	}
-	for j, name := range names {
-		if err := addLine(p, j, name, lines[name]); err != nil {
-			return nil, err
-		}
+	var named []any
+	for _, name := range names {
+		named = append(named, name, lines[name])
 	}
+	err := plotutil.AddLinePoints(p, named...)
 	p.X.Max, p.Y.Min, p.Y.Max = 1.5*p.X.Max, p.Y.Min/1.5, 1.5*p.Y.Max
-	return p, nil
+	return p, err
 }
 
 func newPlot(title, x, y string) *plot.Plot {
@@ -150,16 +140,4 @@ func newPlot(title, x, y string) *plot.Plot {
 	p.Legend.Top = true
 	p.Add(plotter.NewGrid())
 	return p
-}
-
-// addLine adds line i of a plot. Lines differ in their color and in the shape of their points.
-func addLine(p *plot.Plot, i int, name string, points plotter.XYs) error {
-	line, marks, err := plotter.NewLinePoints(points)
-	if err != nil {
-		return err
-	}
-	line.Color, marks.Color, marks.Shape = plotutil.Color(i), plotutil.Color(i), plotutil.Shape(i)
-	p.Add(line, marks)
-	p.Legend.Add(name, line, marks)
-	return nil
 }

@@ -11,7 +11,8 @@ import (
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
@@ -92,19 +93,14 @@ func measureReaction(ctx context.Context, cfg config, s shape) error {
 	}
 	group.Wait()
 	results = slices.DeleteFunc(results, func(r *reactionResult) bool { return r == nil })
-	if len(results) > 0 {
-		printReaction(s.nodes, results)
-		if cfg.plot != "" {
-			errs = append(errs, plotReaction(cfg.plot, results))
-		}
+	printReaction(s.nodes, results)
+	if cfg.plot != "" {
+		errs = append(errs, plotReaction(cfg.plot, results))
 	}
 	return errors.Join(errs...)
 }
 
 func measureMode(ctx context.Context, cfg config, m mode, s shape) (result *reactionResult, err error) {
-	if err := context.Cause(ctx); err != nil {
-		return nil, err
-	}
 	program.Logf("%s: starting a cluster", m.name)
 	r := &reaction{mode: m, autoscalers: newAutoscalers(s), decisions: map[string]decisions{}}
 	if r.bench, err = newBench(ctx, cfg, s, r.autoscalers...); err != nil {
@@ -118,12 +114,12 @@ func measureMode(ctx context.Context, cfg config, m mode, s shape) (result *reac
 	if r.server, _, err = r.startServer(ctx, executable, args...); err != nil {
 		return nil, err
 	}
-	if err := r.register(ctx); err != nil {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := errors.Join(r.register(ctx), r.startController(ctx)); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	if err := r.startAutoscalers(ctx, cancel); err != nil {
+	if err := r.createAutoscalers(ctx); err != nil {
 		return nil, err
 	}
 	if result, err = r.measure(ctx); err != nil {
@@ -161,15 +157,37 @@ spec:
 	})
 }
 
-// startAutoscalers starts the controller, creates the autoscalers at their phases and records their
-// decisions until the context ends. The controller has its defaults, but it writes as fast as it can.
-func (r *reaction) startAutoscalers(ctx context.Context, cancel context.CancelCauseFunc) error {
+// startController starts the controller, and records its decisions until the context ends. The controller has its
+// defaults, but it writes as fast as it can.
+func (r *reaction) startController(ctx context.Context) error {
 	_, err := r.cluster.StartProcess(binaries.ControllerManager,
 		"--kubeconfig="+r.cluster.Kubeconfig, "--leader-elect=false", "--secure-port=0",
 		"--controllers=horizontal-pod-autoscaler-controller", "--kube-api-qps=500", "--kube-api-burst=1000")
 	if err != nil {
 		return err
 	}
+	r.start = time.Now()
+	factory := informers.NewSharedInformerFactory(r.cluster.Client, 0)
+	record := cache.ResourceEventHandlerFuncs{UpdateFunc: func(_, object any) {
+		h, isAutoscaler := object.(*autoscalingv2.HorizontalPodAutoscaler)
+		if !isAutoscaler || h.Status.LastScaleTime == nil && h.Status.DesiredReplicas == 0 {
+			return // not read yet
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		list := r.decisions[h.Name]
+		list.add(time.Since(r.start), int(h.Status.DesiredReplicas))
+		r.decisions[h.Name] = list
+	}}
+	if _, err = factory.Autoscaling().V2().HorizontalPodAutoscalers().Informer().AddEventHandler(record); err == nil {
+		factory.Start(ctx.Done())
+		factory.WaitForCacheSync(ctx.Done())
+	}
+	return err
+}
+
+// createAutoscalers creates the autoscalers at their phases.
+func (r *reaction) createAutoscalers(ctx context.Context) error {
 	var deployments strings.Builder
 	for _, a := range r.autoscalers {
 		fmt.Fprintf(&deployments, deploymentManifest, a.name, podsPerAutoscaler)
@@ -177,20 +195,9 @@ func (r *reaction) startAutoscalers(ctx context.Context, cancel context.CancelCa
 	if err := r.cluster.Apply(ctx, deployments.String()); err != nil {
 		return err
 	}
-	client := r.cluster.Client.AutoscalingV2().HorizontalPodAutoscalers(reactionNamespace)
-	events, err := client.Watch(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	r.start = time.Now()
-	go func() {
-		defer events.Stop()
-		if err := r.record(ctx, events.ResultChan()); err != nil {
-			cancel(err)
-		}
-	}()
 	// The controller reads at once, and then 15 s after the last read. It is given a second to start.
 	program.Logf("%s: creating %d autoscalers", r.name, len(r.autoscalers))
+	client := r.cluster.Client.AutoscalingV2().HorizontalPodAutoscalers(reactionNamespace)
 	start := time.Now().Add(time.Second)
 	for _, a := range r.autoscalers {
 		if err := program.Sleep(ctx, time.Until(start.Add(a.phase))); err != nil {
@@ -206,29 +213,6 @@ func (r *reaction) startAutoscalers(ctx context.Context, cancel context.CancelCa
 		}
 	}
 	return nil
-}
-
-// record adds the decisions in the events until the context ends.
-func (r *reaction) record(ctx context.Context, events <-chan watch.Event) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case event, ok := <-events:
-			object, isAutoscaler := event.Object.(*autoscalingv2.HorizontalPodAutoscaler)
-			if !ok || !isAutoscaler {
-				return fmt.Errorf("the watch of autoscalers has ended: %v", event.Object)
-			}
-			if object.Status.LastScaleTime == nil && object.Status.DesiredReplicas == 0 {
-				continue // not read yet
-			}
-			r.mu.Lock()
-			list := r.decisions[object.Name]
-			list.add(time.Since(r.start), int(object.Status.DesiredReplicas))
-			r.decisions[object.Name] = list
-			r.mu.Unlock()
-		}
-	}
 }
 
 // deploymentManifest has a fixed number of pods: its controller does not run. So the right decision

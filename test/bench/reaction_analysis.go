@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
 )
 
@@ -160,18 +162,17 @@ func plotReaction(file string, results []*reactionResult) error {
 	const limit = 60
 	p := newPlot("From a step of the load to the right number of replicas",
 		"seconds since the step", "autoscalers that have decided, %")
-	p.X.Max, p.Y.Max = limit, 100
-	p.Legend.Top = false
-	for i, r := range results {
+	var lines []any
+	for _, r := range results {
 		points := plotter.XYs{{}}
 		for n, v := range slices.Sorted(slices.Values(r.right)) {
 			if v <= limit {
 				points = append(points, plotter.XY{X: v, Y: 100 * float64(n+1) / float64(len(r.right))})
 			}
 		}
-		if err := addLine(p, i, r.name, points); err != nil {
-			return err
-		}
+		lines = append(lines, r.name, points)
 	}
-	return p.Save(9*vg.Inch, 5*vg.Inch, file)
+	err := plotutil.AddLinePoints(p, lines...)
+	p.X.Max, p.Y.Max, p.Legend.Top = limit, 100, false
+	return errors.Join(err, p.Save(9*vg.Inch, 5*vg.Inch, file))
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/objects"
@@ -138,31 +139,21 @@ func logNormal(random *rand.Rand, mean, variation float64) float64 {
 func play(
 	ctx context.Context, loads []load, duration time.Duration, set func(i int, cores float64),
 ) ([]load, error) {
-	type dueChange struct {
-		change
-		load int
-	}
-	var all []dueChange
-	for i, l := range loads {
-		for _, c := range l {
-			all = append(all, dueChange{c, i})
-		}
-	}
-	slices.SortStableFunc(all, func(a, b dueChange) int { return int(a.at - b.at) })
 	start, played := time.Now(), make([]load, len(loads))
-	for _, c := range all {
-		if c.at >= duration {
-			break
-		}
-		if wait := c.at - time.Since(start); wait > 0 {
-			if err := program.Sleep(ctx, wait); err != nil {
-				return nil, err
+	var group sync.WaitGroup
+	for i, l := range loads {
+		group.Go(func() {
+			for _, c := range l {
+				if c.at >= duration || program.Sleep(ctx, time.Until(start.Add(c.at))) != nil {
+					break
+				}
+				set(i, c.cores)
+				played[i] = append(played[i], change{time.Since(start), c.cores})
 			}
-		}
-		set(c.load, c.cores)
-		played[c.load] = append(played[c.load], change{time.Since(start), c.cores})
+		})
 	}
-	return played, program.Sleep(ctx, duration-time.Since(start))
+	group.Wait()
+	return played, program.Sleep(ctx, time.Until(start.Add(duration)))
 }
 
 // autoscaler is one Deployment with its autoscaler and the load of its pods.

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// table is a Markdown table with aligned columns. The first row has the titles.
+// table is a Markdown table. The first row has the titles.
 type table struct {
 	title string
 	rows  [][]string
@@ -33,15 +33,13 @@ func (t *table) markdown() string {
 	return b.String()
 }
 
-// cellEnds marks the ends of cells for tabwriter.
+// cellEnds marks the ends of cells for tabwriter, which aligns them.
 var cellEnds = strings.NewReplacer(" |", "\t|", "-|", "-\t|", ":|", ":\t|")
 
 func (t *table) print(w io.Writer) {
 	fmt.Fprintf(w, "\n%s\n\n", t.title)
 	aligned := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
-	for line := range strings.Lines(t.markdown()) {
-		fmt.Fprint(aligned, cellEnds.Replace(line))
-	}
+	_, _ = cellEnds.WriteString(aligned, t.markdown())
 	_ = aligned.Flush() // it prints to a terminal
 }
 
@@ -62,7 +60,6 @@ func percentile(values []float64, p float64) float64 {
 	if len(values) == 0 {
 		return 0
 	}
-	sorted := slices.Sorted(slices.Values(values))
-	rank := int(math.Ceil(p / 100 * float64(len(sorted))))
-	return sorted[min(max(rank, 1), len(sorted))-1]
+	rank := int(math.Ceil(p / 100 * float64(len(values))))
+	return slices.Sorted(slices.Values(values))[max(rank, 1)-1]
 }

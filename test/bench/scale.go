@@ -27,7 +27,7 @@ func newRow(server string, b *bench) row {
 	}}
 }
 
-const cpuCores = "cpu_cores"
+const cpuCores, perScrape = "cpu_cores", "scrape_cpu_ms"
 
 // quantity is a value that is measured, by its column.
 type quantity struct {
@@ -51,15 +51,25 @@ var quantities = []quantity{
 	{"peak_start_mib", "peak memory until all metrics, MiB", "%.0f", false},
 }
 
+// printedOnly are further values, from the start of the server on. They are not written.
+var printedOnly = []quantity{
+	{"first_node_seconds", "start to the first node, s", "%.2f", false},
+	{"first_pod_seconds", "start to the first pod, s", "%.2f", false},
+	{"all_nodes_seconds", "start to all nodes, s", "%.2f", false},
+	{"all_pods_seconds", "start to all pods, s", "%.2f", false},
+	{"ready_seconds", "start to ready, s", "%.2f", false},
+	{"start_cpu_seconds", "CPU until all metrics, s", "%.2f", false},
+	{perScrape, "CPU per scrape of a node", "%.3f ms", false},
+}
+
 const drawn, inDocs, plotResolution = 6, 9, 15
 
 // published returns a quantity as it is drawn and in docs/scaling.md.
-func (r row) published(i int) float64 {
-	v := r.values[quantities[i].column]
-	if quantities[i].perInterval {
-		v *= r.values["resolution_seconds"] / plotResolution
+func (r row) published(q quantity) float64 {
+	if q.perInterval {
+		return r.values[q.column] * r.values["resolution_seconds"] / plotResolution
 	}
-	return v
+	return r.values[q.column]
 }
 
 // podsPerNode returns the number of pods on each node.
@@ -67,9 +77,9 @@ func (r row) podsPerNode() int { return int(r.values["pods"] / max(1, r.values["
 
 // measureScale measures one size of the cluster, and appends a row for each server to the CSV file.
 func measureScale(ctx context.Context, b *bench) error {
-	const lists = 10
-	requests := []request{b.listPods("protobuf", cluster.TypeProtobuf), b.hpaRequest()}
-	costs, err := b.measureServers(ctx, requests, lists)
+	list, selector := b.listPods("protobuf", cluster.TypeProtobuf), b.hpaRequest()
+	list.column, selector.column = "list_pods_protobuf_cpu_ms", "list_selector_cpu_ms"
+	costs, err := b.measureServers(ctx, []request{list, selector}, 10)
 	if err != nil || b.csv == "" {
 		return err
 	}
@@ -78,12 +88,6 @@ func measureScale(ctx context.Context, b *bench) error {
 		return err
 	}
 	for _, c := range costs {
-		for i, column := range []string{"list_pods_protobuf_cpu_ms", "list_selector_cpu_ms"} {
-			if c.items[i] == requests[i].want { // else it has less to do, so its cost does not count
-				cpu, _ := columnsOf(requests[i])
-				c.values[column] = c.values[cpu]
-			}
-		}
 		rows = append(rows, c.row)
 	}
 	return writeRows(b.csv, latest(rows))
@@ -110,11 +114,11 @@ func writeRows(file string, rows []row) error {
 	for _, r := range rows {
 		record := []string{r.server}
 		for _, column := range columns {
-			precision := 5
-			if v := r.values[column]; v == float64(int(v)) {
+			v, precision := r.values[column], 5
+			if v == float64(int(v)) {
 				precision = -1 // a whole number
 			}
-			record = append(record, strconv.FormatFloat(r.values[column], 'g', precision, 64))
+			record = append(record, strconv.FormatFloat(v, 'g', precision, 64))
 		}
 		records = append(records, record)
 	}
@@ -132,17 +136,19 @@ func readRows(file string) (rows []row, err error) {
 	}
 	defer f.Close()                            //nolint:errcheck // it is only read
 	records, err := csv.NewReader(f).ReadAll() // records with another number of columns are errors
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", file, err)
-	}
-	for _, record := range records[min(1, len(records)):] {
+	for i, record := range records {
+		if i == 0 {
+			continue
+		}
 		r := row{record[0], map[string]float64{}}
-		for j, value := range record[1:] {
-			if r.values[records[0][j+1]], err = strconv.ParseFloat(value, 64); err != nil {
-				return nil, fmt.Errorf("read %s: %w", file, err)
-			}
+		for j, text := range record[1:] {
+			v, parseErr := strconv.ParseFloat(text, 64)
+			r.values[records[0][j+1]], err = v, cmp.Or(err, parseErr)
 		}
 		rows = append(rows, r)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
 	}
 	return rows, nil
 }

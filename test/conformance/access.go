@@ -3,7 +3,6 @@ package conformance
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -48,18 +47,7 @@ func (e *env) as(ctx context.Context, name string, role rbacv1.RoleRef) (*client
 
 // forbidden returns an error unless the client gets status 403 for a path.
 func (c *client) forbidden(ctx context.Context, path string) error {
-	r, err := c.get(ctx, path, typeJSON)
-	if err != nil {
-		return err
-	}
-	if err := r.expect(http.StatusForbidden); err != nil {
-		return err
-	}
-	status, err := r.statusObject()
-	if err == nil && status.Reason != metav1.StatusReasonForbidden {
-		err = mismatch(r.request, "reason Forbidden", fmt.Sprintf("%q", status.Reason))
-	}
-	return err
+	return c.fails(ctx, path, http.StatusForbidden, metav1.StatusReasonForbidden)
 }
 
 func checkForbidden(ctx context.Context, e *env) error {
@@ -67,11 +55,7 @@ func checkForbidden(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	return e.each(func(version, resource string) error {
-		namespace := ""
-		if resource == "pods" {
-			namespace = e.namespace
-		}
+	return e.eachExisting(e.namespace, func(version, resource, namespace string) error {
 		return errors.Join(guest.forbidden(ctx, path(version, resource, namespace, "")),
 			guest.forbidden(ctx, path(version, resource, namespace, unknown)))
 	})
@@ -80,8 +64,9 @@ func checkForbidden(ctx context.Context, e *env) error {
 func checkOneNamespace(ctx context.Context, e *env) error {
 	_, err := e.client.RbacV1().Roles(e.namespace).Create(ctx, &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: "reader"},
-		Rules: []rbacv1.PolicyRule{{APIGroups: []string{group}, Resources: []string{"pods"}, Verbs: []string{"get",
-			"list"}}},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{group}, Resources: []string{"pods"}, Verbs: []string{"get", "list"}},
+		},
 	}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
@@ -131,10 +116,5 @@ func checkView(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	for _, version := range e.versions {
-		if err := e.reads(ctx, viewer, version); err != nil {
-			return err
-		}
-	}
-	return nil
+	return e.eachVersion(func(version string) error { return e.reads(ctx, viewer, version) })
 }

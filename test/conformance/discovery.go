@@ -82,11 +82,8 @@ func checkGroup(ctx context.Context, e *env) error {
 
 func served(version string) func(context.Context, *env) error {
 	return func(ctx context.Context, e *env) error {
-		r, err := e.admin.get(ctx, "/apis/"+group+"/"+version, typeJSON)
-		if err != nil {
-			return err
-		}
-		return r.expect(http.StatusOK)
+		_, err := e.admin.expect(ctx, "/apis/"+group+"/"+version, typeJSON, http.StatusOK)
+		return err
 	}
 }
 
@@ -153,11 +150,8 @@ func checkAggregated(ctx context.Context, e *env) error {
 
 // decode requests JSON and decodes it.
 func (e *env) decode(ctx context.Context, path, accept string, into any) error {
-	r, err := e.admin.get(ctx, path, accept)
+	r, err := e.admin.expect(ctx, path, accept, http.StatusOK)
 	if err != nil {
-		return err
-	}
-	if err := r.expect(http.StatusOK); err != nil {
 		return err
 	}
 	if err := json.Unmarshal(r.body, into); err != nil {
@@ -167,72 +161,51 @@ func (e *env) decode(ctx context.Context, path, accept string, into any) error {
 }
 
 func checkOpenAPIv2(ctx context.Context, e *env) error {
-	return e.validate(ctx, func(string) (proto.Models, string, error) {
-		const at = "/openapi/v2"
-		body, err := e.document(ctx, at)
-		if err != nil {
-			return nil, at, err
-		}
+	return e.validate(ctx, func(string) string { return "/openapi/v2" }, func(body []byte) (proto.Models, error) {
 		document, err := openapi_v2.ParseDocument(body)
 		if err != nil {
-			return nil, at, err
+			return nil, err
 		}
-		models, err := proto.NewOpenAPIData(document)
-		return models, at, err
+		return proto.NewOpenAPIData(document)
 	})
 }
 
 func checkOpenAPIv3(ctx context.Context, e *env) error {
-	return e.validate(ctx, func(version string) (proto.Models, string, error) {
-		at := "/openapi/v3/apis/" + group + "/" + version
-		body, err := e.document(ctx, at)
-		if err != nil {
-			return nil, at, err
-		}
+	at := func(version string) string { return "/openapi/v3/apis/" + group + "/" + version }
+	return e.validate(ctx, at, func(body []byte) (proto.Models, error) {
 		document, err := openapi_v3.ParseDocument(body)
 		if err != nil {
-			return nil, at, err
+			return nil, err
 		}
-		models, err := proto.NewOpenAPIV3Data(document)
-		return models, at, err
+		return proto.NewOpenAPIV3Data(document)
 	})
-}
-
-func (e *env) document(ctx context.Context, path string) ([]byte, error) {
-	r, err := e.admin.get(ctx, path, typeJSON)
-	if err != nil {
-		return nil, err
-	}
-	return r.body, r.expect(http.StatusOK)
 }
 
 // validate compares the lists with the models of a document. The API server merges the documents of
 // all its servers from time to time, so that they may come late.
-func (e *env) validate(ctx context.Context, load func(version string) (proto.Models, string, error)) error {
+func (e *env) validate(ctx context.Context, at func(version string) string,
+	parse func(body []byte) (proto.Models, error)) error {
 	return e.each(func(version, resource string) error {
 		return e.eventually(ctx, func(ctx context.Context) error {
-			models, at, err := load(version)
+			r, err := e.admin.expect(ctx, at(version), typeJSON, http.StatusOK)
 			if err != nil {
-				return fmt.Errorf("GET %s: %w", at, err)
+				return err
+			}
+			models, err := parse(r.body)
+			if err != nil {
+				return fmt.Errorf("%s: %w", r.request, err)
 			}
 			kind := resources[resource] + "List"
 			model := findModel(models, version, kind)
 			if model == nil {
-				return mismatch("GET "+at, "a definition of "+version+" "+kind, "none")
-			}
-			r, err := e.admin.get(ctx, path(version, resource, "", ""), typeJSON)
-			if err != nil {
-				return err
-			}
-			if err := r.expect(http.StatusOK); err != nil {
-				return err
+				return mismatch(r.request, "a definition of "+version+" "+kind, "none")
 			}
 			var served any
-			if err := json.Unmarshal(r.body, &served); err != nil {
-				return mismatch(r.request, "JSON", err)
+			if err := e.decode(ctx, path(version, resource, "", ""), typeJSON, &served); err != nil {
+				return err
 			}
 			if err := first(validation.ValidateModel(served, model, kind)); err != nil {
-				return mismatch(r.request, "what GET "+at+" describes", err)
+				return mismatch("GET "+path(version, resource, "", ""), "what "+r.request+" describes", err)
 			}
 			return nil
 		})

@@ -119,6 +119,15 @@ func (c *client) get(ctx context.Context, path, accept string) (*response, error
 	return c.do(ctx, http.MethodGet, path, accept, "")
 }
 
+// expect sends a GET request, and returns an error unless the response has the status.
+func (c *client) expect(ctx context.Context, path, accept string, status int) (*response, error) {
+	r, err := c.get(ctx, path, accept)
+	if err != nil {
+		return nil, err
+	}
+	return r, r.expect(status)
+}
+
 func (c *client) do(ctx context.Context, method, path, accept, body string) (*response, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -245,6 +254,15 @@ func (l *list) find(key string) *object {
 	return &l.Items[i]
 }
 
+// each calls f with every item, and returns the first errors.
+func (l *list) each(f func(*object) error) error {
+	var errs []error
+	for i := range l.Items {
+		errs = append(errs, f(&l.Items[i]))
+	}
+	return first(errs)
+}
+
 // filter returns the list without the items for which keep returns false.
 func (l *list) filter(keep func(*object) bool) *list {
 	kept := *l
@@ -280,11 +298,8 @@ func (e *env) list(ctx context.Context, path string) (*list, error) {
 
 // list requests a list or an object, and decodes it as its content type says.
 func (c *client) list(ctx context.Context, path, accept string) (*list, error) {
-	r, err := c.get(ctx, path, accept)
+	r, err := c.expect(ctx, path, accept, http.StatusOK)
 	if err != nil {
-		return nil, err
-	}
-	if err := r.expect(http.StatusOK); err != nil {
 		return nil, err
 	}
 	mediaType, _, err := mime.ParseMediaType(r.header.Get("Content-Type"))

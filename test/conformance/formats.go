@@ -123,11 +123,8 @@ func sameNames(request string, want *list, got []string) error {
 
 func checkDefault(ctx context.Context, e *env) error {
 	return e.each(func(version, resource string) error {
-		r, err := e.admin.get(ctx, path(version, resource, "", ""), "*/*")
+		r, err := e.admin.expect(ctx, path(version, resource, "", ""), "*/*", http.StatusOK)
 		if err != nil {
-			return err
-		}
-		if err := r.expect(http.StatusOK); err != nil {
 			return err
 		}
 		if got := r.header.Get("Content-Type"); !strings.HasPrefix(got, typeJSON) {
@@ -139,11 +136,9 @@ func checkDefault(ctx context.Context, e *env) error {
 
 func checkNotAcceptable(ctx context.Context, e *env) error {
 	return e.each(func(version, resource string) error {
-		r, err := e.admin.get(ctx, path(version, resource, "", ""), "application/x-metrics-conformance")
-		if err != nil {
-			return err
-		}
-		return r.expect(http.StatusNotAcceptable)
+		const accept = "application/x-metrics-conformance"
+		_, err := e.admin.expect(ctx, path(version, resource, "", ""), accept, http.StatusNotAcceptable)
+		return err
 	})
 }
 
@@ -176,4 +171,17 @@ func (r *response) statusObject() (*metav1.Status, error) {
 		return nil, mismatch(r.request, fmt.Sprintf("a Status with status Failure and code %d", r.status), abbreviate(r.body))
 	}
 	return &status, nil
+}
+
+// fails returns an error unless the client gets a Status with this code and reason for a path.
+func (c *client) fails(ctx context.Context, path string, code int, reason metav1.StatusReason) error {
+	r, err := c.expect(ctx, path, typeJSON, code)
+	if err != nil {
+		return err
+	}
+	status, err := r.statusObject()
+	if err == nil && status.Reason != reason {
+		err = mismatch(r.request, fmt.Sprintf("reason %s", reason), fmt.Sprintf("%q", status.Reason))
+	}
+	return err
 }

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,16 +45,15 @@ var listChecks = []Check{
 func checkGet(ctx context.Context, e *env) error {
 	return e.eachList(ctx, func(l *list, version, resource string) error {
 		const most = 20
-		var errs []error
-		for i := range l.Items[:min(most, len(l.Items))] {
-			o := &l.Items[i]
+		some := *l
+		some.Items = l.Items[:min(most, len(l.Items))]
+		return some.each(func(o *object) error {
 			one, err := e.list(ctx, path(version, resource, o.Namespace, o.Name))
 			if err != nil {
 				return err
 			}
-			errs = append(errs, equal(l.filter(func(other *object) bool { return other == o }), one))
-		}
-		return first(errs)
+			return equal(l.filter(func(other *object) bool { return other == o }), one)
+		})
 	})
 }
 
@@ -141,11 +141,9 @@ func checkFieldSelector(ctx context.Context, e *env) error {
 
 func checkInvalidSelector(ctx context.Context, e *env) error {
 	return e.each(func(version, resource string) error {
-		r, err := e.admin.get(ctx, query(path(version, resource, "", ""), "labelSelector", "a=b=c"), typeJSON)
-		if err != nil {
-			return err
-		}
-		return r.expect(http.StatusBadRequest)
+		at := query(path(version, resource, "", ""), "labelSelector", "a=b=c")
+		_, err := e.admin.expect(ctx, at, typeJSON, http.StatusBadRequest)
+		return err
 	})
 }
 
@@ -222,10 +220,7 @@ func checkOrder(ctx context.Context, e *env) error {
 			return err
 		}
 		compare := func(a, b object) int {
-			if a.Namespace != b.Namespace {
-				return strings.Compare(a.Namespace, b.Namespace)
-			}
-			return strings.Compare(a.Name, b.Name)
+			return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 		}
 		if !slices.IsSortedFunc(l.Items, compare) {
 			return mismatch(l.response.request, "objects sorted by namespace and name", abbreviate(fmt.Append(nil, l.keys())))
@@ -234,40 +229,32 @@ func checkOrder(ctx context.Context, e *env) error {
 	})
 }
 
-func checkUnknown(ctx context.Context, e *env) error {
+// eachExisting calls f with every version and resource, and with a namespace that exists, unless the resource has none.
+func (e *env) eachExisting(namespace string, f func(version, resource, namespace string) error) error {
 	return e.each(func(version, resource string) error {
-		namespace := ""
-		if resource == "pods" {
-			namespace = "default"
+		if resource == "nodes" {
+			return f(version, resource, "")
 		}
-		r, err := e.admin.get(ctx, path(version, resource, namespace, unknown), typeJSON)
-		if err != nil {
-			return err
-		}
-		if err := r.expect(http.StatusNotFound); err != nil {
-			return err
-		}
-		status, err := r.statusObject()
-		if err == nil && status.Reason != metav1.StatusReasonNotFound {
-			err = mismatch(r.request, "reason NotFound", fmt.Sprintf("%q", status.Reason))
-		}
-		return err
+		return f(version, resource, namespace)
+	})
+}
+
+func checkUnknown(ctx context.Context, e *env) error {
+	return e.eachExisting("default", func(version, resource, namespace string) error {
+		at := path(version, resource, namespace, unknown)
+		return e.admin.fails(ctx, at, http.StatusNotFound, metav1.StatusReasonNotFound)
 	})
 }
 
 func checkWrite(ctx context.Context, e *env) error {
-	return e.each(func(version, resource string) error {
-		namespace := ""
-		if resource == "pods" {
-			namespace = "default"
-		}
+	return e.eachExisting("default", func(version, resource, namespace string) error {
 		body := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q}}`, group+"/"+version, resources[resource],
 			unknown)
 		all, one := path(version, resource, namespace, ""), path(version, resource, namespace, unknown)
 		var errs []error
 		for _, request := range []struct{ method, path, body string }{
-			{http.MethodPost, all, body}, {http.MethodPut, one, body}, {http.MethodPatch, one, body}, {http.MethodDelete, one,
-				""},
+			{http.MethodPost, all, body}, {http.MethodPut, one, body}, {http.MethodPatch, one, body},
+			{http.MethodDelete, one, ""},
 		} {
 			r, err := e.admin.do(ctx, request.method, request.path, typeJSON, request.body)
 			if err != nil {
@@ -277,11 +264,6 @@ func checkWrite(ctx context.Context, e *env) error {
 		}
 		return errors.Join(errs...)
 	})
-}
-
-// watch requests a watch that ends by itself, and returns the response.
-func (e *env) watch(ctx context.Context, version, resource string) (*response, error) {
-	return e.admin.get(ctx, path(version, resource, "", "")+"?watch=true&timeoutSeconds=1", typeJSON)
 }
 
 // watchable reports whether discovery has the verb watch.
@@ -295,20 +277,19 @@ func (e *env) watchable(ctx context.Context, version, resource string) (bool, er
 	}), nil
 }
 
+// checkWatch requests a watch that ends by itself.
 func checkWatch(ctx context.Context, e *env) error {
 	return e.each(func(version, resource string) error {
 		watchable, err := e.watchable(ctx, version, resource)
 		if err != nil {
 			return err
 		}
-		r, err := e.watch(ctx, version, resource)
-		if err != nil {
-			return err
-		}
+		status := http.StatusMethodNotAllowed
 		if watchable {
-			return r.expect(http.StatusOK)
+			status = http.StatusOK
 		}
-		return r.expect(http.StatusMethodNotAllowed)
+		_, err = e.admin.expect(ctx, path(version, resource, "", "")+"?watch=true&timeoutSeconds=1", typeJSON, status)
+		return err
 	})
 }
 

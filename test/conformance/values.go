@@ -148,24 +148,24 @@ func (e *env) eachUsage(ctx context.Context, f func(name string, usage corev1.Re
 		if err != nil {
 			return err
 		}
-		var errs []error
-		for i := range l.Items {
-			for container, usage := range l.Items[i].usages() {
-				name := fmt.Sprintf("%s %s", version, l.Items[i].key())
+		return l.each(func(o *object) error {
+			var errs []error
+			for container, usage := range o.usages() {
+				name := fmt.Sprintf("%s %s", version, o.key())
 				if container != "" {
 					name += ", container " + container
 				}
 				errs = append(errs, f(name, usage))
 			}
-		}
-		return first(errs)
+			return errors.Join(errs...)
+		})
 	})
 }
 
 func checkUsage(ctx context.Context, e *env) error {
 	return e.eachUsage(ctx, func(name string, usage corev1.ResourceList) error {
 		var errs []error
-		for _, r := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		for r := range perResource(0, 0) {
 			q, ok := usage[r]
 			switch {
 			case !ok:
@@ -223,13 +223,12 @@ func (e *env) eachObject(ctx context.Context, f func(o *object, now time.Time) e
 		if err != nil {
 			return err
 		}
-		var errs []error
-		for i := range l.Items {
-			if err := f(&l.Items[i], l.response.now()); err != nil {
-				errs = append(errs, fmt.Errorf("%s %w", version, err))
+		return l.each(func(o *object) error {
+			if err := f(o, l.response.now()); err != nil {
+				return fmt.Errorf("%s %w", version, err)
 			}
-		}
-		return first(errs)
+			return nil
+		})
 	})
 }
 
@@ -247,15 +246,12 @@ func checkProgress(ctx context.Context, e *env) error {
 		if err != nil {
 			return err
 		}
-		var errs []error
-		for i := range now.Items {
-			o := &now.Items[i]
+		return now.each(func(o *object) error {
 			if old := before.find(o.key()); old != nil && !o.Timestamp.After(old.Timestamp.Time) {
-				errs = append(errs, mismatch("node "+o.key(), "a timestamp after "+old.Timestamp.UTC().Format(time.RFC3339),
-					"the same"))
+				return mismatch("node "+o.key(), "a timestamp after "+old.Timestamp.UTC().Format(time.RFC3339), "the same")
 			}
-		}
-		return first(errs)
+			return nil
+		})
 	})
 }
 
@@ -268,24 +264,26 @@ func checkCapacity(ctx context.Context, e *env) error {
 		if err != nil {
 			return err
 		}
-		var errs []error
-		for i := range l.Items {
-			o := &l.Items[i]
+		return l.each(func(o *object) error {
 			node := all[o.Name]
 			if node == nil {
-				continue
+				return nil
 			}
-			for name, tolerance := range map[corev1.ResourceName]float64{corev1.ResourceCPU: rateTolerance,
-				corev1.ResourceMemory: 1} {
+			var errs []error
+			for name, tolerance := range perResource(rateTolerance, 1) {
 				capacity := node.Status.Capacity[name]
 				if got := o.sum(name); !capacity.IsZero() && got > capacity.AsApproximateFloat64()*tolerance {
 					errs = append(errs, mismatch("node "+o.Name, fmt.Sprintf("%s of up to its capacity %s", name, capacity.String()),
 						got))
 				}
 			}
-		}
-		return first(errs)
+			return errors.Join(errs...)
+		})
 	})
+}
+
+func perResource(cpu, memory float64) map[corev1.ResourceName]float64 {
+	return map[corev1.ResourceName]float64{corev1.ResourceCPU: cpu, corev1.ResourceMemory: memory}
 }
 
 func checkSum(ctx context.Context, e *env) error {
@@ -310,23 +308,21 @@ func checkSum(ctx context.Context, e *env) error {
 				if sums[pod.Spec.NodeName] == nil {
 					sums[pod.Spec.NodeName] = map[corev1.ResourceName]float64{}
 				}
-				for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+				for name := range perResource(0, 0) {
 					sums[pod.Spec.NodeName][name] += o.sum(name)
 				}
 			}
 		}
-		var errs []error
-		for i := range nodes.Items {
-			o := &nodes.Items[i]
+		return nodes.each(func(o *object) error {
+			var errs []error
 			// The windows of a node and its pods differ, and shared pages are counted once.
-			for name, absolute := range map[corev1.ResourceName]float64{corev1.ResourceCPU: 0.1,
-				corev1.ResourceMemory: 64 << 20} {
+			for name, absolute := range perResource(0.1, 64<<20) {
 				if node, sum := o.sum(name), sums[o.Name][name]; sum > 1.2*node+absolute {
 					errs = append(errs, mismatch("node "+o.Name, fmt.Sprintf("pods that use no more %s than its %g", name, node), sum))
 				}
 			}
-		}
-		return first(errs)
+			return errors.Join(errs...)
+		})
 	})
 }
 
@@ -350,14 +346,12 @@ func checkLabels(ctx context.Context, e *env) error {
 				want[key] = pod.Labels
 			}
 		}
-		var errs []error
-		for i := range l.Items {
-			o := &l.Items[i]
+		return l.each(func(o *object) error {
 			if labels, ok := want[o.key()]; ok && !maps.Equal(labels, o.Labels) {
-				errs = append(errs, mismatch(o.key()+" in "+l.response.request, fmt.Sprintf("labels %v", labels), o.Labels))
+				return mismatch(o.key()+" in "+l.response.request, fmt.Sprintf("labels %v", labels), o.Labels)
 			}
-		}
-		return first(errs)
+			return nil
+		})
 	})
 }
 
@@ -389,14 +383,12 @@ func checkSwap(ctx context.Context, e *env) error {
 		if kind != "nodes" {
 			return nil
 		}
-		var errs []error
-		for i := range l.Items {
-			o := &l.Items[i]
+		return l.each(func(o *object) error {
 			if _, ok := o.Usage["swap"]; !ok && withSwap[o.Name] {
-				errs = append(errs, mismatch("node "+o.Name+", which has swap,", "usage of swap", "none"))
+				return mismatch("node "+o.Name+", which has swap,", "usage of swap", "none")
 			}
-		}
-		return first(errs)
+			return nil
+		})
 	})
 }
 

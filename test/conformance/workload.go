@@ -54,9 +54,8 @@ var workloadChecks = []Check{
 }
 
 func restricted() *corev1.SecurityContext {
-	no, yes, user := false, true, int64(65534)
 	return &corev1.SecurityContext{
-		AllowPrivilegeEscalation: &no, RunAsNonRoot: &yes, RunAsUser: &user,
+		AllowPrivilegeEscalation: new(false), RunAsNonRoot: new(true), RunAsUser: new(int64(65534)),
 		Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 	}
@@ -76,13 +75,11 @@ const (
 )
 
 func (e *env) container(name, script string) corev1.Container {
+	cpu := corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(busyCPU, resource.DecimalSI)}
 	c := corev1.Container{
 		Name: name, Image: e.cfg.Workload.Image, Command: []string{"sh", "-c", script}, SecurityContext: restricted(),
 		VolumeMounts: []corev1.VolumeMount{{Name: "memory", MountPath: "/memory"}},
-		Resources: corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(busyCPU, resource.DecimalSI)},
-			Limits:   corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(busyCPU, resource.DecimalSI)},
-		},
+		Resources:    corev1.ResourceRequirements{Requests: cpu, Limits: cpu},
 	}
 	if e.cfg.Workload.simulated() {
 		c.Image = "simulated"
@@ -92,13 +89,12 @@ func (e *env) container(name, script string) corev1.Container {
 
 // pod returns a pod whose busy container uses memory in MiB.
 func (e *env) pod(name string, memory int, containers ...corev1.Container) *corev1.Pod {
-	no, grace := false, int64(0)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: e.namespace, Labels: map[string]string{roleLabel: name}},
 		Spec: corev1.PodSpec{
 			Containers:                    containers,
-			AutomountServiceAccountToken:  &no,
-			TerminationGracePeriodSeconds: &grace,
+			AutomountServiceAccountToken:  new(false),
+			TerminationGracePeriodSeconds: new(int64(0)),
 			Volumes: []corev1.Volume{{Name: "memory", VolumeSource: corev1.VolumeSource{
 				EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory},
 			}}},
@@ -114,9 +110,8 @@ func (e *env) pod(name string, memory int, containers ...corev1.Container) *core
 
 func (e *env) workloadPods() []*corev1.Pod {
 	load := e.pod(loadPod, busyMemory, e.container(busy, busyScript(busyMemory)), e.container("idle", idleScript))
-	always := corev1.ContainerRestartPolicyAlways
 	sidecar := e.container("sidecar", idleScript)
-	sidecar.RestartPolicy = &always
+	sidecar.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
 	load.Spec.InitContainers = []corev1.Container{e.container("init", "true"), sidecar}
 	completed := e.pod(completedPod, busyMemory, e.container(busy, "true"))
 	completed.Spec.RestartPolicy = corev1.RestartPolicyNever
@@ -172,7 +167,6 @@ func (e *env) createWorkload(ctx context.Context) error {
 }
 
 func (e *env) createAutoscaler(ctx context.Context) error {
-	utilization := int32(100) // what the busy container has: nothing is scaled
 	_, err := e.client.AutoscalingV2().HorizontalPodAutoscalers(e.namespace).Create(ctx,
 		&autoscalingv2.HorizontalPodAutoscaler{
 			ObjectMeta: metav1.ObjectMeta{Name: deployment},
@@ -180,10 +174,11 @@ func (e *env) createAutoscaler(ctx context.Context) error {
 				ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment",
 					Name: deployment},
 				MaxReplicas: 2,
+				// The target is what the busy container has, so that nothing is scaled.
 				Metrics: []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType,
 					Resource: &autoscalingv2.ResourceMetricSource{
 						Name:   corev1.ResourceCPU,
-						Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: &utilization},
+						Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: new(int32(100))},
 					}}},
 			},
 		}, metav1.CreateOptions{})
@@ -200,8 +195,7 @@ func (e *env) createPod(ctx context.Context, pod *corev1.Pod) error {
 }
 
 func (e *env) deletePod(ctx context.Context, name string) error {
-	now := int64(0)
-	return e.client.CoreV1().Pods(e.namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now})
+	return e.client.CoreV1().Pods(e.namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
 }
 
 // running returns an error unless a pod runs or has run.
@@ -294,11 +288,8 @@ func (e *env) vanish(ctx context.Context, name, why string) error {
 			if o != nil {
 				return mismatch("pod "+o.key()+", which "+why+",", "no metrics", string(describe(o)))
 			}
-			r, err := e.admin.get(ctx, path(version, "pods", e.namespace, name), typeJSON)
-			if err != nil {
-				return err
-			}
-			return r.expect(http.StatusNotFound)
+			_, err = e.admin.expect(ctx, path(version, "pods", e.namespace, name), typeJSON, http.StatusNotFound)
+			return err
 		})
 	})
 }
@@ -584,10 +575,7 @@ func (e *env) serverNodes(ctx context.Context) (map[string]bool, error) {
 }
 
 func checkNotFoundReason(ctx context.Context, e *env) error {
-	if err := e.complete(ctx); err != nil {
-		return err
-	}
-	if err := e.vanish(ctx, completedPod, "has completed"); err != nil {
+	if err := checkCompleted(ctx, e); err != nil {
 		return err
 	}
 	return e.eachVersion(func(version string) error {

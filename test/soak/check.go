@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/objects"
@@ -17,20 +18,25 @@ type exchange struct{ sent, received time.Time }
 // a kind.
 type violation struct{ object, what, detail string }
 
-func (v violation) String() string {
-	if v.detail == "" {
-		return v.object + " " + v.what
-	}
-	return v.object + " " + v.what + ": " + v.detail
-}
+func (v violation) String() string { return v.object + " " + v.what + ": " + v.detail }
 
-// served is what a response contains of one object: the usage of its series.
+// served is what a response contains of one object.
 type served struct {
 	name      string // see oracle.objects
 	timestamp time.Time
 	window    time.Duration
-	series    []seriesKey
-	values    []value // of each series
+	usages    []containerUsage
+}
+
+// containerUsage is the usage of a container, or that of a node, without a name.
+type containerUsage struct {
+	container string
+	cores     float64
+	memory    int64 // KiB
+}
+
+func usageOf(container string, list corev1.ResourceList) containerUsage {
+	return containerUsage{container, list.Cpu().AsApproximateFloat64(), list.Memory().Value() >> 10}
 }
 
 func servedPods(list ...metricsv1beta1.PodMetrics) (all []served) {
@@ -38,8 +44,7 @@ func servedPods(list ...metricsv1beta1.PodMetrics) (all []served) {
 		m := &list[i]
 		s := served{name: podName(m.Namespace, m.Name), timestamp: m.Timestamp.Time, window: m.Window.Duration}
 		for _, c := range m.Containers {
-			s.series = append(s.series, seriesKey{m.Namespace, m.Name, c.Name})
-			s.values = append(s.values, valueOf(c.Usage))
+			s.usages = append(s.usages, usageOf(c.Name, c.Usage))
 		}
 		all = append(all, s)
 	}
@@ -50,7 +55,7 @@ func servedNodes(list ...metricsv1beta1.NodeMetrics) (all []served) {
 	for i := range list {
 		m := &list[i]
 		all = append(all, served{
-			nodeName(m.Name), m.Timestamp.Time, m.Window.Duration, []seriesKey{{}}, []value{valueOf(m.Usage)},
+			nodeName(m.Name), m.Timestamp.Time, m.Window.Duration, []containerUsage{usageOf("", m.Usage)},
 		})
 	}
 	return all
@@ -94,28 +99,17 @@ func (o *oracle) checkObject(s served, e exchange) (what, detail string) {
 	}
 	if !object.isNode() {
 		var names []string
-		for _, key := range s.series {
-			names = append(names, key.container)
+		for _, u := range s.usages {
+			names = append(names, u.container)
 		}
 		if want := objects.ContainerNames[:]; !slices.Equal(names, want) {
 			return "is served in part or with another container", fmt.Sprintf("got %q, want %q", names, want)
 		}
 	}
-	if what, detail = o.checkMetrics(object, s, e); detail != "" {
+	if what, detail = o.checkMetrics(object, s, e); what != "" {
 		detail += "; " + object.describe(e.sent)
 	}
 	return what, detail
-}
-
-// maxCores returns the largest CPU usage that may be served: 10 % more than the node has, and what
-// it can use in 2 seconds. The windows of a pod's containers differ, and any of them may be the
-// shortest.
-func (s served) maxCores() float64 {
-	window := s.window
-	if len(s.series) > 1 {
-		window = minWindow
-	}
-	return objects.NodeCores * (1.1 + 2/window.Seconds())
 }
 
 // checkMetrics checks the timestamp, window and usage of a node or one of its pods. While an object is
@@ -124,30 +118,31 @@ func (s served) maxCores() float64 {
 // The timestamp and window of a pod are those of the container with the oldest sample.
 func (o *oracle) checkMetrics(object *object, s served, e exchange) (what, detail string) {
 	n := object.node
-	switch {
-	case s.timestamp.Unix() <= 0:
-		return "has no timestamp", ""
-	case s.window <= 0:
-		return "has no window", s.window.String()
-	case s.window > o.maxAge:
-		return "has too long a window", s.window.String()
+	if s.timestamp.Unix() <= 0 || s.window <= 0 || s.window > o.maxAge {
+		return "has no timestamp, or not such a window", fmt.Sprint(s.timestamp, s.window)
 	}
-	for i, v := range s.values {
-		if v.cores > s.maxCores() {
-			return "is served with more than its node has", fmt.Sprintf("%s: %.3f cores over %s",
-				s.series[i].container, v.cores, s.window)
+	shortest := s.window // of all containers
+	if !object.isNode() {
+		shortest = minWindow
+	}
+	all := make([]series, len(s.usages))
+	for i, u := range s.usages {
+		all[i] = n.readings[seriesKey(s.name, u.container)]
+		// 10 % more than the node has, and what it can use in 2 seconds.
+		if u.cores > objects.NodeCores*(1.1+2/shortest.Seconds()) {
+			return "is served with more than its node has", fmt.Sprintf("%+v over %s", u, s.window)
 		}
-	}
-	all := make([]series, len(s.series))
-	for i, key := range s.series {
-		all[i] = n.readings[key]
 	}
 	what, detail = o.checkTime(n, all, s.timestamp, e)
 	if what != "" || e.sent.Before(object.unjudgeable) || e.sent.Before(n.unjudgeable) {
 		return what, detail
 	}
-	oldest, of, what, detail := o.explain(n, all, s, e)
+	oldest, of, what := o.explain(n, all, s, e)
 	if what != "" {
+		detail = fmt.Sprintf("%+v over %s until %s; the samples are:", s.usages, s.window, s.timestamp.UTC().Format(time.TimeOnly))
+		for _, readings := range all {
+			detail += readings.describe(e.sent) + ";"
+		}
 		return what, detail
 	}
 	if what, detail := o.checkAge(oldest.At, e); what != "" {
@@ -157,25 +152,20 @@ func (o *oracle) checkMetrics(object *object, s served, e exchange) (what, detai
 	return o.checkFreshness(object, of, oldest, e)
 }
 
-// explain returns the oldest reading with which the values of a response end, and its series, or a
-// violation if the readings do not explain all values.
-func (o *oracle) explain(
-	n *node, all []series, r served, e exchange,
-) (oldest *reading, of series, what, detail string) {
-	f := facts{o.maxAge, n.startsMove, n.readings[seriesKey{}]}
-	newest := make([]time.Time, len(all)) // the end of the newest explanation of each value
+// explain returns the oldest reading with which the usages of a response end, and its series, or what is wrong if
+// the readings do not explain all of them.
+func (o *oracle) explain(n *node, all []series, r served, e exchange) (oldest *reading, of series, what string) {
+	f := facts{o.maxAge, n.startsMove, n.readings[""]}
+	newest := make([]time.Time, len(all)) // the end of the newest explanation of each usage
 	for i, s := range all {
-		for x := range s.explanations(r.values[i], f, func(end *reading) bool {
+		for x := range s.explanations(r.usages[i], f, func(end *reading) bool {
 			return !end.reported.After(e.received)
 		}) {
 			newest[i] = x.end.At
 			break
 		}
 		if newest[i].IsZero() {
-			return nil, nil, "is served with wrong usage", fmt.Sprintf(
-				"no two samples of container %q give %.9f cores with %d KiB, over %s until %s; they are:%s",
-				r.series[i].container, r.values[i].cores, r.values[i].memory, r.window, r.timestamp.UTC().Format(time.TimeOnly),
-				s.describe(e.sent))
+			return nil, nil, "is served with wrong usage"
 		}
 	}
 	// The order of two samples depends on the estimated offset of the node's clock.
@@ -183,22 +173,18 @@ func (o *oracle) explain(
 		return !slices.ContainsFunc(newest, func(other time.Time) bool { return at.Sub(other) > dateError })
 	}
 	for i, s := range all {
-		for x := range s.explanations(r.values[i], f, func(end *reading) bool {
+		for x := range s.explanations(r.usages[i], f, func(end *reading) bool {
 			return end.Stamp.Unix() == r.timestamp.Unix() && !end.reported.After(e.received) && isOldest(end.At)
 		}) {
-			if x.hasWindow(r.window) && (oldest == nil || oldest.At.Before(x.end.At)) {
+			if r.window >= x.shortest && r.window <= x.longest && (oldest == nil || oldest.At.Before(x.end.At)) {
 				oldest, of = x.end, s
 			}
 		}
 	}
 	if oldest == nil {
-		detail = fmt.Sprintf("%s until %s", r.window, r.timestamp.UTC().Format(time.TimeOnly))
-		for i, s := range all {
-			detail += fmt.Sprintf("; the samples of container %q are:%s", r.series[i].container, s.describe(e.sent))
-		}
-		return nil, nil, "is served with another window or time than its usage", detail
+		return nil, nil, "is served with another window or time than its usage"
 	}
-	return oldest, of, "", ""
+	return oldest, of, ""
 }
 
 // checkTime checks a timestamp: it must be the time of a sample that has not expired. If it may be of

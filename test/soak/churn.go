@@ -20,22 +20,11 @@ const appsPerNamespace = 4
 
 func appName(i int) string { return fmt.Sprintf("app-%d", i%appsPerNamespace) }
 
-// nodeUsage is the usage of every node at first.
-var nodeUsage = kubelettest.Usage{CPU: 2, Memory: 8 << 30}
-
 const (
 	// maxFault is how long a kubelet misbehaves at most: some scrapes, or until its metrics expire.
-	maxFault = 40 * time.Second
+	maxFault = 50 * time.Second
 	// maxFaultyShare is the share of kubelets that misbehave at a time at most.
 	maxFaultyShare = 0.2
-	// maxUnreachable is how long a node is unreachable at most, which is longer than metrics are
-	// served.
-	maxUnreachable = 50 * time.Second
-	// maxUnreachableShare is the share of nodes that are unreachable at a time at most.
-	maxUnreachableShare = 0.05
-	// loadLead is how long before the return of an unreachable node its load changes: longer than
-	// the window of any kubelet-reported rate.
-	loadLead = 3 * housekeeping
 )
 
 // apiServer has the objects of the cluster.
@@ -68,6 +57,12 @@ type churn struct {
 	nodes    []*node        // that exist; changed in oracle.update
 }
 
+func newChurn(objects apiServer, fleet fleet, o *oracle, seed uint64) *churn {
+	return &churn{
+		objects: objects, fleet: fleet, oracle: o, random: rand.New(rand.NewPCG(seed, 0)), events: map[string]int{},
+	}
+}
+
 // fill creates the first nodes, each with some pods.
 func (c *churn) fill(ctx context.Context, nodes, pods int) error {
 	for _, name := range namespaces {
@@ -84,26 +79,31 @@ func (c *churn) fill(ctx context.Context, nodes, pods int) error {
 }
 
 // addNode creates a node with a kubelet and pods. Every other kubelet samples its containers for
-// each request.
+// each request. Of ten nodes, one reports start times 12 s before each sample, one reports them 3 s before,
+// and one is behind a proxy that removes the Date header. A third of the others have wrong clocks.
 func (c *churn) addNode(ctx context.Context, pods int) error {
 	index := c.nextNode
 	c.nextNode++
 	name := objects.NodeName(index)
-	offset := initialOffset(index)
-	n := &node{
-		offset: offset, readings: readings{}, index: index, usage: nodeUsage,
-		kubelet: kubelettest.New(name, kubelettest.Config{
-			Boot: time.Now().Add(-time.Hour), Housekeeping: housekeeping, ContainersOnDemand: index%2 == 1,
-			ClockOffset: offset, Readings: true,
-		}),
+	n := &node{readings: readings{}, index: index}
+	if index%3 == 1 && index%10 != 9 {
+		n.offset, n.stepped = wrongClocks[index/3%len(wrongClocks)], time.Now()
 	}
+	n.kubelet = kubelettest.New(name, kubelettest.Config{
+		Boot: time.Now().Add(-time.Hour), Housekeeping: housekeeping, ContainersOnDemand: index%2 == 1,
+		ClockOffset: n.offset, Readings: true,
+	})
 	n.node = n
-	if offset != 0 {
-		n.stepped = time.Now()
-	}
 	c.oracle.add(nodeName(name), &n.object)
-	n.kubelet.SetNode(nodeUsage)
-	c.setPermanentFaults(n)
+	n.kubelet.SetNode(c.load(4))
+	switch index % 10 {
+	case 3:
+		c.moveStarts(n, kubelettest.StartsBefore(12*time.Second))
+	case 6:
+		c.moveStarts(n, kubelettest.StartsBefore(3*time.Second))
+	case 9:
+		n.permanent, n.withoutDate = append(n.permanent, kubelettest.NoDate), true
+	}
 	c.setFaults(n)
 	at, err := c.fleet.Add(n.kubelet, kubelettest.Address(index))
 	if err != nil {
@@ -118,37 +118,13 @@ func (c *churn) addNode(ctx context.Context, pods int) error {
 			return err
 		}
 	}
-	if n.startsMove {
-		c.events["nodes whose start times move with every sample"]++
-	}
 	c.oracle.update(func() { c.nodes = append(c.nodes, n) })
 	return nil
 }
 
-// setPermanentFaults sets the faults that some nodes always have. Of ten nodes, one reports start
-// times 12 s before each sample, one reports them 3 s before, and one is behind a proxy that
-// removes the Date header.
-func (c *churn) setPermanentFaults(n *node) {
-	switch n.index % 10 {
-	case 3:
-		c.moveStarts(n, kubelettest.StartsBefore(12*time.Second))
-	case 6:
-		c.moveStarts(n, kubelettest.StartsBefore(3*time.Second))
-	case 9:
-		n.permanent, n.withoutDate = append(n.permanent, kubelettest.NoDate), true
-	}
-}
-
-// initialOffset returns how far the clock of a node is ahead at first: a third of the nodes with a
-// Date header have wrong clocks.
-func initialOffset(index int) time.Duration {
-	offsets := []time.Duration{
-		30 * time.Second, -75 * time.Second, -10 * time.Minute, 25 * time.Hour, -25 * time.Hour, 400 * time.Millisecond,
-	}
-	if index%3 != 1 || index%10 == 9 {
-		return 0
-	}
-	return offsets[index/3%len(offsets)]
+// wrongClocks are how far the clocks of some nodes are ahead at first.
+var wrongClocks = []time.Duration{
+	30 * time.Second, -75 * time.Second, -10 * time.Minute, 25 * time.Hour, -25 * time.Hour, 400 * time.Millisecond,
 }
 
 // moveStarts changes the start times of a node's containers permanently.
@@ -161,7 +137,7 @@ func (c *churn) setClock(n *node, offset time.Duration) {
 	c.oracle.stepClock(n, time.Now(), offset, func() { n.kubelet.SetClockOffset(offset) })
 }
 
-// addPod creates a pod on a node and starts its containers, a tenth of which use no CPU.
+// addPod creates a pod on a node and starts its containers.
 func (c *churn) addPod(ctx context.Context, n *node) error {
 	index := c.nextPod
 	c.nextPod++
@@ -176,9 +152,8 @@ func (c *churn) addPod(ctx context.Context, n *node) error {
 	if err := c.objects.CreatePod(ctx, p.Pod); err != nil {
 		return err
 	}
-	for i, name := range objects.ContainerNames {
-		p.usage[i] = kubelettest.Usage{CPU: float64((index*7+i)%10) / 20, Memory: uint64(16+(index+i)%100) << 20}
-		n.kubelet.SetContainer(p.Namespace, p.Name, name, p.usage[i])
+	for _, name := range objects.ContainerNames {
+		n.kubelet.SetContainer(p.Namespace, p.Name, name, c.load(0.5))
 	}
 	// Kubelets report start times by the node's clock.
 	p.startedAt = time.Now().Add(n.offset)
@@ -227,7 +202,6 @@ func (c *churn) run(ctx context.Context, perSecond float64, duration time.Durati
 			return err
 		}
 		now := time.Now()
-		c.changeLoads(now)
 		c.clearFaults(func(n *node) bool { return !now.Before(n.faultyUntil) })
 		if err := c.causeEvent(ctx, now); err != nil {
 			return err
@@ -277,7 +251,7 @@ func (c *churn) causeEvent(ctx context.Context, now time.Time) error {
 			c.setFaults(n)
 		}
 	case chance < 0.75:
-		c.disconnect(n, now)
+		c.changeLoad(n)
 	default:
 		c.injectFault(n, now)
 	}

@@ -22,11 +22,7 @@ func (c *churn) stepClock(n *node, now time.Time) {
 	if n.offset.Abs() > 24*time.Hour || c.random.IntN(4) == 0 {
 		step = -n.offset // the clock is right again
 	}
-	leastNoticed := 2 * time.Second
-	if isUnreachable { // for up to a minute, in which a clock may drift by more than a second
-		leastNoticed = 4 * time.Second
-	}
-	if step == 0 || step.Abs() > maxUnnoticedStep && step.Abs() < leastNoticed {
+	if step == 0 || step.Abs() > maxUnnoticedStep && step.Abs() < leastNoticedStep {
 		return
 	}
 	n.nextStep = now.Add(c.oracle.settle)
@@ -40,10 +36,14 @@ func (c *churn) stepClock(n *node, now time.Time) {
 	c.setClock(n, n.offset+step)
 }
 
+// leastNoticedStep is the smallest step that the server must notice, also if an outage of nearly a minute follows, in
+// which a clock may drift by more than a second.
+const leastNoticedStep = 4 * time.Second
+
 // clockStep returns a random step in either direction: in three of ten cases so small that the server
-// may not notice it, in one of ten 25 hours, else 2 seconds to 10 minutes.
+// may not notice it, in one of ten 25 hours, else up to 10 minutes.
 func (c *churn) clockStep() time.Duration {
-	step := time.Duration(2 * math.Pow(300, c.random.Float64()) * float64(time.Second))
+	step := time.Duration(math.Pow(150, c.random.Float64()) * float64(leastNoticedStep))
 	switch c.random.IntN(10) {
 	case 0, 1, 2:
 		step = time.Duration(c.random.Int64N(int64(maxUnnoticedStep)))
@@ -56,54 +56,20 @@ func (c *churn) clockStep() time.Duration {
 	return step.Truncate(time.Millisecond)
 }
 
-// disconnect makes a node unreachable for longer than its metrics are served.
-func (c *churn) disconnect(n *node, now time.Time) {
-	disconnected := 0
-	for _, other := range c.nodes {
-		if !other.loadChange.IsZero() {
-			disconnected++
-		}
-	}
-	if !n.failing.IsZero() || float64(disconnected) >= maxUnreachableShare*float64(len(c.nodes)) {
-		return
-	}
-	c.events["nodes unreachable, with another load on their return"]++
-	shortest := c.oracle.maxAge + 2*time.Second
-	until := now.Add(shortest + time.Duration(c.random.Int64N(int64(max(1, maxUnreachable-shortest)))))
-	n.loadChange = until.Add(-loadLead)
-	c.fail(n, unreachable, kubelettest.Refuse, now, until)
-}
-
-// fail makes a kubelet misbehave until a time.
-func (c *churn) fail(n *node, name string, fault kubelettest.Fault, now, until time.Time) {
-	c.oracle.update(func() { n.failing, n.fault = now, name })
-	n.faultyUntil = until
-	c.setFaults(n, fault)
-}
-
-// changeLoads changes the load of unreachable nodes at the planned times.
-func (c *churn) changeLoads(now time.Time) {
-	for _, n := range c.nodes {
-		if n.loadChange.IsZero() || now.Before(n.loadChange) {
-			continue
-		}
-		n.loadChange = time.Time{}
-		n.usage = c.otherLoad(n.usage)
-		n.kubelet.SetNode(n.usage)
-		for _, p := range n.pods {
-			for j, name := range objects.ContainerNames {
-				p.usage[j] = c.otherLoad(p.usage[j])
-				n.kubelet.SetContainer(p.Namespace, p.Name, name, p.usage[j])
-			}
+// changeLoad changes the load of a node and its containers.
+func (c *churn) changeLoad(n *node) {
+	c.events["loads changed"]++
+	n.kubelet.SetNode(c.load(4))
+	for _, p := range n.pods {
+		for _, name := range objects.ContainerNames {
+			n.kubelet.SetContainer(p.Namespace, p.Name, name, c.load(0.5))
 		}
 	}
 }
 
-// otherLoad returns a usage with 1/4 to 4 times the CPU.
-func (c *churn) otherLoad(u kubelettest.Usage) kubelettest.Usage {
-	u.CPU = min(u.CPU*math.Pow(4, c.random.Float64()*2-1), 4)
-	u.Memory += 1 << 20
-	return u
+// load returns a random usage: in one of ten cases, no CPU.
+func (c *churn) load(cores float64) kubelettest.Usage {
+	return kubelettest.Usage{CPU: cores * float64(c.random.IntN(10)) / 10, Memory: uint64(16+c.random.IntN(100)) << 20}
 }
 
 // faulty returns how many kubelets misbehave.
@@ -125,6 +91,9 @@ func (c *churn) injectFault(n *node, now time.Time) {
 	}
 	faults := kubelettest.Faults()
 	f := faults[c.random.IntN(len(faults))]
+	if c.random.IntN(8) == 0 {
+		f = kubelettest.NamedFault{Name: unreachable, Fault: kubelettest.Refuse}
+	}
 	if f.Name == responsesWithoutDate && now.Sub(n.stepped) < c.oracle.settle {
 		return // without a Date header, the server cannot notice the step
 	}
@@ -132,16 +101,23 @@ func (c *churn) injectFault(n *node, now time.Time) {
 		return // to the server, the node's clock is a day behind, and the samples are current
 	}
 	c.events["kubelet faults"]++
-	if f.Name == startsFollowSamples || f.Name == startsMovedOnce {
+	if slices.Contains(wrongStarts, f.Name) {
 		c.oracle.moveStarts(n, now)
 	}
-	if c.random.IntN(2) == 0 {
+	if f.Name != unreachable && c.random.IntN(2) == 0 {
 		f.Fault = kubelettest.Sometimes(0.5, c.random.Uint64(), f.Fault)
 	}
-	if hasWrongTimes(f.Name) {
+	if slices.Contains(wrongTimes, f.Name) {
 		c.oracle.update(func() { n.unjudgeable = now.Add(maxFault + c.oracle.settle + c.oracle.wrongStartTime()) })
 	}
-	c.fail(n, f.Name, f.Fault, now, now.Add(time.Duration(c.random.Int64N(int64(maxFault)))))
+	c.fail(n, f, now, now.Add(time.Duration(c.random.Int64N(int64(maxFault)))))
+}
+
+// fail makes a kubelet misbehave until a time.
+func (c *churn) fail(n *node, f kubelettest.NamedFault, now, until time.Time) {
+	c.oracle.update(func() { n.failing, n.fault = now, f.Name })
+	n.faultyUntil = until
+	c.setFaults(n, f.Fault)
 }
 
 // setFaults sets the faults that a kubelet has in addition to its permanent ones.
@@ -157,7 +133,6 @@ func (c *churn) clearFaults(isSelected func(*node) bool) {
 			continue
 		}
 		c.setFaults(n)
-		n.loadChange = time.Time{}
 		c.oracle.update(func() { n.failing, n.undisturbed = time.Time{}, time.Now() })
 	}
 }

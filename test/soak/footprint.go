@@ -13,16 +13,30 @@ import (
 
 const mebibyte = 1 << 20
 
-// footprint is what must not grow in the long run, in the order of footprintParts.
-type footprint [5]float64
+// footprint is what must not grow in the long run: the values of footprintParts.
+type footprint []float64
 
-// footprintParts have the names of a footprint's values, and how many more are allowed of something small.
-// Each reason of a failure has a series in several metrics from its first occurrence on.
-var footprintParts = [5]struct {
+// footprintParts are read from /metrics. slack is how many more are allowed of something small: each reason of a
+// failure has a series in several metrics from its first occurrence on.
+var footprintParts = []struct {
 	name  string
 	slack float64
+	read  func(cluster.Telemetry) float64
 }{
-	{"goroutines", 5}, {"MiB of heap", 2}, {"file descriptors", 5}, {"series of its own", 30}, {"series of libraries", 50},
+	{"goroutines", 5, func(t cluster.Telemetry) float64 { return t.Sum("go_goroutines") }},
+	{"MiB of heap", 2, func(t cluster.Telemetry) float64 { return t.Sum("go_memstats_heap_alloc_bytes") / mebibyte }},
+	{"file descriptors", 5, func(t cluster.Telemetry) float64 { return t.Sum("process_open_fds") }},
+	{"series of its own", 30, ownSeries},
+	{"series of libraries", 50, func(t cluster.Telemetry) float64 { return float64(len(t)) - ownSeries(t) }},
+}
+
+func ownSeries(t cluster.Telemetry) (n float64) {
+	for series := range t {
+		if strings.HasPrefix(series, "kube_vitals_") {
+			n++
+		}
+	}
+	return n
 }
 
 // checkGrowth prints both footprints, and returns an error for each value that has grown beyond its limit.
@@ -41,38 +55,25 @@ func checkGrowth(before, after footprint) error {
 
 // measureFootprint returns the smallest values of several footprints, each after a garbage collection.
 func measureFootprint(ctx context.Context, s *cluster.Standalone) (smallest footprint, err error) {
+	smallest = make(footprint, len(footprintParts))
 	for i := range 5 {
 		if err := program.Sleep(ctx, 2*time.Second); err != nil {
-			return smallest, err
+			return nil, err
 		}
 		for range 2 { // pools are empty after the second collection
 			if _, _, err := s.Get(ctx, "/debug/pprof/heap?gc=1", "*/*"); err != nil {
-				return smallest, fmt.Errorf("collect garbage: %w", err)
+				return nil, fmt.Errorf("collect garbage: %w", err)
 			}
 		}
 		t, err := s.Telemetry(ctx)
 		if err != nil {
-			return smallest, err
+			return nil, err
 		}
-		for j, v := range footprintOf(t) {
-			if i == 0 || v < smallest[j] {
+		for j, part := range footprintParts {
+			if v := part.read(t); i == 0 || v < smallest[j] {
 				smallest[j] = v
 			}
 		}
 	}
 	return smallest, nil
-}
-
-// footprintOf returns the footprint of a server by its /metrics.
-func footprintOf(t cluster.Telemetry) footprint {
-	own := 0.0
-	for series := range t {
-		if strings.HasPrefix(series, "kube_vitals_") {
-			own++
-		}
-	}
-	return footprint{
-		t.Sum("go_goroutines"), t.Sum("go_memstats_heap_alloc_bytes") / mebibyte, t.Sum("process_open_fds"),
-		own, float64(len(t)) - own,
-	}
 }

@@ -6,20 +6,14 @@ import (
 	"time"
 )
 
-// A mutation makes correct metrics of a pod wrong, as a server with a bug would. It reports whether it
-// could.
-type mutation struct {
-	name   string
-	mutate func(w *mutationWorld, m *served) bool
-}
-
-// mutationWorld is what mutations need: the pod, and other responses.
-type mutationWorld struct {
+// world is what mutations need: the pod that they make wrong, and other responses.
+type world struct {
 	oracle *oracle
+	exchange
 	pod    *object
-	now    time.Time
-	others []served // of the same response
+	all    []served // the response
 	before []past   // earlier responses of the same pod, oldest first
+	prefix string   // of the objects that the wrong response must have all of
 }
 
 // past is a response that was requested at that time.
@@ -28,20 +22,49 @@ type past struct {
 	sent time.Time
 }
 
-// apply applies a mutation to the metrics of a pod, unless their usage is not checked anyway.
-func (w *mutationWorld) apply(m mutation, metrics *served) (isApplied bool) {
-	w.oracle.update(func() {
-		w.pod = w.oracle.objects[metrics.name]
-		isKnown := !w.now.Before(w.pod.unjudgeable) && !w.now.Before(w.pod.node.unjudgeable)
-		isApplied = isKnown && m.mutate(w, metrics)
+func (s served) clone() served {
+	s.usages = slices.Clone(s.usages)
+	return s
+}
+
+// mutation returns a response that is wrong, as that of a server with a bug would be, or nil if it cannot. It gets
+// the correct metrics of a pod.
+type mutation func(w *world, m served) []served
+
+// alter returns a mutation of the metrics of one pod, unless their usage is not checked anyway.
+func alter(change func(w *world, m *served) bool) mutation {
+	return func(w *world, m served) (wrong []served) {
+		m = m.clone()
+		w.oracle.update(func() {
+			isKnown := !w.sent.Before(w.pod.unjudgeable) && !w.sent.Before(w.pod.node.unjudgeable)
+			if isKnown && change(w, &m) {
+				wrong = []served{m}
+			}
+		})
+		return wrong
+	}
+}
+
+func scaleCPU(factor float64) mutation {
+	return alter(func(_ *world, m *served) bool {
+		m.usages[0].cores *= factor
+		return m.usages[0].cores > 0
 	})
-	return isApplied
+}
+
+func addToWindow(d time.Duration) mutation {
+	return alter(func(w *world, m *served) bool {
+		m.window += d
+		// No CPU is used over any window, and where start times move, kubelet-reported rates may have any.
+		isIdle := func(u containerUsage) bool { return u.cores == 0 }
+		return m.window > 0 && !slices.ContainsFunc(m.usages, isIdle) && !w.pod.node.startsMove
+	})
 }
 
 // replay replaces metrics by the newest ones that are at least so old.
-func (w *mutationWorld) replay(m *served, age time.Duration) bool {
+func (w *world) replay(m *served, age time.Duration) bool {
 	for _, p := range slices.Backward(w.before) {
-		if w.now.Sub(p.sent) >= age {
+		if w.sent.Sub(p.sent) >= age {
 			*m = p.clone()
 			return true
 		}
@@ -49,162 +72,121 @@ func (w *mutationWorld) replay(m *served, age time.Duration) bool {
 	return false
 }
 
-func (s served) clone() served {
-	s.series, s.values = slices.Clone(s.series), slices.Clone(s.values)
-	return s
-}
-
-func scaleCPU(factor float64) func(*mutationWorld, *served) bool {
-	return func(_ *mutationWorld, m *served) bool {
-		m.values[0].cores *= factor
-		return m.values[0].cores > 0
-	}
-}
-
-func addToWindow(d time.Duration) func(*mutationWorld, *served) bool {
-	return func(_ *mutationWorld, m *served) bool {
-		m.window += d
-		return m.window > 0
-	}
-}
-
 // acrossEvent serves a rate of the first container from the last reading before an event to the newest
 // one. cores computes it as the server could that did not notice the event.
-func acrossEvent(
-	isEvent func(before, after *reading) bool, cores func(start, end *reading) float64,
-) func(*mutationWorld, *served) bool {
-	return func(w *mutationWorld, m *served) bool {
-		s := w.pod.node.readings[m.series[0]]
+func acrossEvent(isEvent func(before, after *reading) bool, cores func(start, end *reading) float64) mutation {
+	return alter(func(w *world, m *served) bool {
+		s := w.pod.node.readings[seriesKey(m.name, m.usages[0].container)]
 		for i := len(s) - 2; i >= 0; i-- {
 			start, end := &s[i], &s[len(s)-1]
 			if !isEvent(start, &s[i+1]) {
 				continue
 			}
-			window := end.Stamp.Sub(start.Stamp)
-			if start.certain.IsZero() || s[i+1].certain.IsZero() || window < minWindow || window > w.oracle.maxAge {
+			m.window = end.Stamp.Sub(start.Stamp)
+			if start.certain.IsZero() || s[i+1].certain.IsZero() || m.window < minWindow || m.window > w.oracle.maxAge {
 				return false
 			}
-			m.timestamp, m.window = end.Stamp.Truncate(timestampUnit), window
-			m.values[0] = value{float64(int64(cores(start, end)*1e9)) / 1e9, int64(end.Memory >> 10)}
+			m.timestamp = end.Stamp.Truncate(timestampUnit)
+			m.usages[0].cores, m.usages[0].memory = float64(int64(cores(start, end)*1e9))/1e9, int64(end.Memory>>10)
 			return end.CPU > 0
 		}
 		return false
-	}
+	})
 }
 
-var mutations = []mutation{
-	{"10 % too high a rate", scaleCPU(1.1)},
-	{"10 % too low a rate", scaleCPU(0.9)},
-	{"1 % too high a rate", scaleCPU(1.01)},
-	{"2 s too long a window", addToWindow(2 * time.Second)},
-	{"2 s too short a window", addToWindow(-2 * time.Second)},
-	{"usage of another pod", func(w *mutationWorld, m *served) bool {
-		m.values = slices.Clone(w.others[0].values)
-		return w.others[0].name != m.name
-	}},
-	{"memory of the other container", func(_ *mutationWorld, m *served) bool {
-		m.values[0].memory = m.values[1].memory
-		return true
-	}},
-	{"one container only", func(_ *mutationWorld, m *served) bool {
-		m.series, m.values = m.series[:1], m.values[:1]
-		return true
-	}},
-	{"expired metrics", func(w *mutationWorld, m *served) bool {
-		return w.replay(m, w.oracle.maxAge+2*time.Second)
-	}},
-	{"metrics that do not change any more", func(w *mutationWorld, m *served) bool {
-		return w.oracle.isSettled(w.pod, w.now) && w.replay(m, 2*w.oracle.latest)
-	}},
-	{"a counter reset taken for usage since 0", acrossEvent(
-		func(before, after *reading) bool { return after.CPU < before.CPU },
-		func(start, end *reading) float64 { return end.CPU / end.Stamp.Sub(start.Stamp).Seconds() },
-	)},
-	{"a counter reset taken for no usage", acrossEvent(
-		func(before, after *reading) bool { return after.CPU < before.CPU },
-		func(*reading, *reading) float64 { return 0 },
-	)},
+func isReset(before, after *reading) bool { return after.CPU < before.CPU }
+
+type namedMutation struct {
+	name string
+	mutation
+}
+
+// eventMutations are possible only for a while after something has happened.
+var eventMutations = []namedMutation{
+	{"a counter reset taken for usage since 0", acrossEvent(isReset, func(start, end *reading) float64 {
+		return end.CPU / end.Stamp.Sub(start.Stamp).Seconds()
+	})},
+	{"a counter reset taken for no usage", acrossEvent(isReset, func(*reading, *reading) float64 { return 0 })},
 	{"a rate across a jump of the clock", acrossEvent(
 		func(before, after *reading) bool { return (after.offset() - before.offset()).Abs() >= 2*time.Second },
 		func(start, end *reading) float64 { return (end.CPU - start.CPU) / end.Stamp.Sub(start.Stamp).Seconds() },
 	)},
 }
 
-// listMutations make a list of all pods wrong. They return nil if they cannot.
-var listMutations = []struct {
-	name   string
-	mutate func(s *simulation, pods []served, e exchange) []served
-}{
-	{"no metrics of a pod that must have some", func(s *simulation, pods []served, e exchange) []served {
-		expected := s.oracle.expected(podKind, e.sent)
-		i := slices.IndexFunc(pods, func(m served) bool { return expected[m.name] != nil })
-		if i < 0 {
+var mutations = []namedMutation{
+	{"10 % too high a rate", scaleCPU(1.1)},
+	{"10 % too low a rate", scaleCPU(0.9)},
+	{"1 % too high a rate", scaleCPU(1.01)},
+	{"2 s too long a window", addToWindow(2 * time.Second)},
+	{"2 s too short a window", addToWindow(-2 * time.Second)},
+	{"usage of another pod", alter(func(w *world, m *served) bool {
+		m.usages = slices.Clone(w.all[0].usages)
+		return w.all[0].name != m.name
+	})},
+	{"memory of the other container", alter(func(_ *world, m *served) bool {
+		wrong := m.usages[0].memory != m.usages[1].memory
+		m.usages[0].memory = m.usages[1].memory
+		return wrong
+	})},
+	{"one container only", alter(func(_ *world, m *served) bool {
+		m.usages = m.usages[:1]
+		return true
+	})},
+	{"expired metrics", alter(func(w *world, m *served) bool {
+		return w.replay(m, w.oracle.maxAge+2*time.Second)
+	})},
+	{"metrics that do not change any more", alter(func(w *world, m *served) bool {
+		return w.oracle.isSettled(w.pod, w.sent) && w.replay(m, 2*w.oracle.latest)
+	})},
+	{"no metrics of a pod that must have some", func(w *world, m served) []served {
+		if w.oracle.expected(m.name, w.sent)[m.name] == nil {
 			return nil
 		}
-		return slices.Delete(slices.Clone(pods), i, i+1)
+		w.prefix = podKind
+		return slices.DeleteFunc(slices.Clone(w.all), func(s served) bool { return s.name == m.name })
 	}},
-	{"metrics of a deleted pod", func(s *simulation, pods []served, e exchange) (list []served) {
-		s.oracle.update(func() {
-			for name, p := range s.oracle.objects {
-				if list == nil && !p.isNode() && !p.deleted.IsZero() && e.sent.Sub(p.deleted) > s.oracle.gone {
-					m := pods[0].clone()
+	{"metrics of a deleted pod", func(w *world, m served) (list []served) {
+		w.oracle.update(func() {
+			for name, p := range w.oracle.objects {
+				if !p.isNode() && !p.deleted.IsZero() && w.sent.Sub(p.deleted) > w.oracle.gone {
 					m.name = name
-					list = append(slices.Clone(pods), m)
+					list = []served{m}
 				}
 			}
 		})
 		return list
 	}},
-	{"a pod twice", func(_ *simulation, pods []served, _ exchange) []served {
-		return append(slices.Clone(pods), pods[0])
-	}},
+	{"a pod twice", func(_ *world, m served) []served { return []served{m, m} }},
 }
 
 // TestMutations makes correct responses wrong, in simulations with all disturbances. The oracle must
 // notice nearly all of that: by chance, other readings may explain a wrong value.
 func TestMutations(t *testing.T) {
 	const minCaught = 0.98
-	applied, caught := map[string]int{}, map[string]int{} // by the name of the mutation
-	count := func(name string, isCaught bool) {
-		applied[name]++
-		if isCaught {
-			caught[name]++
-		}
-	}
+	applied, caught := map[string]float64{}, map[string]float64{} // by the name of the mutation
 	forEachSeed(t, func(t *testing.T, s *simulation) {
 		before, turn := map[string][]past{}, 0
 		s.run(t, 2*time.Minute, func(e exchange, pods, _ []served) {
-			for _, m := range listMutations {
-				if len(pods) == 0 {
-					break
-				}
-				if wrong := m.mutate(s, pods, e); wrong != nil {
-					count(m.name, len(s.oracle.check(wrong, e, podKind)) > 0)
-				}
-			}
 			for _, correct := range pods {
-				w := &mutationWorld{oracle: s.oracle, now: e.sent, others: pods, before: before[correct.name]}
+				w := &world{oracle: s.oracle, exchange: e, all: pods, before: before[correct.name]}
+				s.oracle.update(func() { w.pod = s.oracle.objects[correct.name] })
 				before[correct.name] = append(w.before, past{correct, e.sent})
-				turn++
-				m, wrong := mutations[turn%len(mutations)], correct.clone()
-				if w.apply(m, &wrong) {
-					what, _ := s.oracle.checkObject(wrong, e)
-					count(m.name, what != "")
+				for _, m := range append(eventMutations, mutations[turn%len(mutations)]) {
+					if wrong := m.mutation(w, correct); wrong != nil {
+						applied[m.name]++
+						if len(s.oracle.check(wrong, e, w.prefix)) > 0 {
+							caught[m.name]++
+						}
+					}
 				}
+				turn++
 			}
 		})
 	})
-	var names []string
-	for _, m := range mutations {
-		names = append(names, m.name)
-	}
-	for _, m := range listMutations {
-		names = append(names, m.name)
-	}
-	for _, name := range names {
-		t.Logf("%s: %d of %d were caught", name, caught[name], applied[name])
-		if applied[name] == 0 || float64(caught[name]) < minCaught*float64(applied[name]) {
-			t.Errorf("%s: only %d of %d were caught", name, caught[name], applied[name])
+	for _, m := range append(eventMutations, mutations...) {
+		t.Logf("%s: %.0f of %.0f were caught", m.name, caught[m.name], applied[m.name])
+		if applied[m.name] == 0 || caught[m.name] < minCaught*applied[m.name] {
+			t.Errorf("%s: only %.0f of %.0f were caught", m.name, caught[m.name], applied[m.name])
 		}
 	}
 }

@@ -62,12 +62,10 @@ type node struct {
 
 	index       int
 	kubelet     *kubelettest.Kubelet
-	usage       kubelettest.Usage
 	pods        []*pod
 	permanent   []kubelettest.Fault // faults that are never cleared
 	withoutDate bool                // one of them removes the Date header
 	faultyUntil time.Time           // when its other faults are cleared
-	loadChange  time.Time           // of an unreachable node; zero: none is planned
 	nextStep    time.Time           // the clock is not set before
 }
 
@@ -76,27 +74,23 @@ type pod struct {
 	object
 	objects.Pod
 	startedAt time.Time // by the node's clock, as the API server shows it
-	usage     [len(objects.ContainerNames)]kubelettest.Usage
 }
 
 // Faults that the oracle treats specially. All but unreachable are names of kubelettest.Faults.
 const (
-	unreachable = "unreachable" // for longer than metrics are served; the load changes meanwhile
+	unreachable = "unreachable" // often for longer than metrics are served; the clock may be set meanwhile
 
 	// samplesFromYesterday may cost metrics early: after three older samples, the server starts a
 	// new series, whose samples have expired by the node's clock.
 	samplesFromYesterday = "time of yesterday"
-	samplesFromTomorrow  = "time of tomorrow"
-	samplesWithoutTime   = "no time"
+	samplesWithoutTime   = "no time" // the same, if the node's clock is ahead
 	responsesWithoutDate = "no date"
-	startsMovedOnce      = "moved start times"
-	startsFollowSamples  = "start times that follow the samples"
 )
 
-// hasWrongTimes reports whether samples have wrong times, so that rates cannot be computed.
-func hasWrongTimes(fault string) bool {
-	return fault == samplesFromYesterday || fault == samplesFromTomorrow || fault == samplesWithoutTime
-}
+var (
+	wrongTimes  = []string{samplesFromYesterday, "time of tomorrow", samplesWithoutTime} // rates cannot be computed
+	wrongStarts = []string{"moved start times", "start times that follow the samples"}
+)
 
 func later(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
@@ -182,7 +176,7 @@ func (o *oracle) settleOf(n *node) time.Duration {
 
 // wrongStartTime returns for how long a rate from a wrong start time may be served: the node may
 // then be unreachable for the maximum time, and its first metrics are served until they expire.
-func (o *oracle) wrongStartTime() time.Duration { return o.maxAge + maxUnreachable + o.maxAge }
+func (o *oracle) wrongStartTime() time.Duration { return o.maxAge + maxFault + o.maxAge }
 
 // moveStarts records that the start times of a node's containers may be wrong from now on.
 func (o *oracle) moveStarts(n *node, now time.Time) {
@@ -215,26 +209,16 @@ func (o *oracle) stepClock(n *node, now time.Time, offset time.Duration, set fun
 
 // describe returns the history of an object, for messages.
 func (o *object) describe(now time.Time) string {
+	ago := func(t time.Time) string {
+		if t.IsZero() {
+			return "never"
+		}
+		return now.Sub(t).Round(time.Second).String() + " ago"
+	}
 	n := o.node
-	text := fmt.Sprintf("it has run for %s, and its kubelet ", now.Sub(o.undisturbed).Round(time.Second))
-	switch {
-	case !n.failing.IsZero():
-		text += fmt.Sprintf("has failed for %s: %s", now.Sub(n.failing).Round(time.Second), n.fault)
-	case n.fault != "":
-		text += fmt.Sprintf("has been healthy for %s, after: %s", now.Sub(n.undisturbed).Round(time.Second), n.fault)
-	default:
-		text += "never failed"
-	}
-	if !n.stepped.IsZero() {
-		text += fmt.Sprintf("; its clock was set to be %s ahead %s ago", n.offset, now.Sub(n.stepped).Round(time.Second))
-	}
-	if n.startsMove {
-		text += "; its start times move"
-	}
-	if !o.restarted.IsZero() {
-		text += fmt.Sprintf("; a container restarted %s ago", now.Sub(o.restarted).Round(time.Second))
-	}
-	return text
+	return fmt.Sprintf("undisturbed since %s, and its node since %s; a container restarted %s; the last fault, %q, began %s;"+
+		" the clock was set to be %s ahead %s; start times move: %t", ago(o.undisturbed), ago(n.undisturbed),
+		ago(o.restarted), n.fault, ago(n.failing), n.offset, ago(n.stepped), n.startsMove)
 }
 
 // mustServe reports whether an object must be served. If the kubelet fails, its metrics must have
@@ -248,7 +232,8 @@ func (o *oracle) mustServe(object *object, now time.Time) bool {
 	if n.failing.IsZero() {
 		return now.Sub(undisturbed) >= settle
 	}
-	return n.fault != samplesFromYesterday &&
+	seemsOlder := n.fault == samplesFromYesterday || n.fault == samplesWithoutTime && n.offset > 0
+	return !seemsOlder &&
 		n.failing.Sub(later(undisturbed, object.restarted, n.stepped)) >= settle && now.Sub(n.failing) < o.hold
 }
 
@@ -272,11 +257,4 @@ func (o *oracle) expected(prefix string, times ...time.Time) map[string]*object 
 		}
 	}
 	return expected
-}
-
-// oldestServed returns the greatest true age of a sample in any response.
-func (o *oracle) oldestServed() time.Duration {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.oldest
 }

@@ -35,8 +35,7 @@ type readers struct {
 	server *cluster.Standalone
 	oracle *oracle
 
-	mu     sync.Mutex
-	logged map[violation]bool // without details
+	mu sync.Mutex
 	readCounts
 }
 
@@ -91,38 +90,17 @@ func (r *readers) read(ctx context.Context, random *rand.Rand) {
 	}
 }
 
-// autoscale reads at a constant period, so that scrapes can follow, until the context ends. Every
-// third autoscaler reads one pod by name, the others read pods by label selector.
+// autoscale reads the pods of an app at a constant period, so that scrapes can follow, until the context ends.
 func (r *readers) autoscale(ctx context.Context, i int) {
 	period := autoscalerPeriods[i%len(autoscalerPeriods)]
-	if program.Sleep(ctx, period*time.Duration(i)/autoscalers) != nil { // their phases differ
-		return
-	}
-	// The random readers use another selector, which makes them other readers to the server.
+	// Their phases differ. The random readers use another selector, which makes them other readers to the server.
 	selector := fmt.Sprintf("app.kubernetes.io/name in (%s)", appName(i/len(namespaces)))
 	list := cluster.V1 + "/namespaces/" + namespaces[i%len(namespaces)] + "/pods?labelSelector=" +
 		url.QueryEscape(selector)
-	pod := ""
-	for next := time.Now(); program.Sleep(ctx, time.Until(next)) == nil; next = next.Add(period) {
-		if i%3 > 0 {
-			r.list(ctx, list, cluster.TypeProtobuf, "")
-		} else if pod = r.oracle.samePod(pod); pod != "" {
-			r.get(ctx, pod, cluster.V1, cluster.TypeProtobuf)
-		}
+	next := time.Now().Add(period * time.Duration(i) / autoscalers)
+	for ; program.Sleep(ctx, time.Until(next)) == nil; next = next.Add(period) {
+		r.list(ctx, list, cluster.TypeProtobuf, "")
 	}
-}
-
-// samePod returns the name of a pod that must be served: the same again if possible, or "" if there
-// is none.
-func (o *oracle) samePod(name string) string {
-	expected := o.expected(podKind, time.Now())
-	if expected[name] == nil {
-		name = ""
-		for name = range expected { // in random order
-			break
-		}
-	}
-	return name
 }
 
 // list requests pods or nodes. If a kind is given, the response must have all of that kind.
@@ -180,7 +158,7 @@ func loader[T any, P cluster.Object[T]](convert func(*T) []served) loadFunc {
 	}
 }
 
-// record counts a response and logs its violations, the same one of an object once.
+// record counts a response and logs its violations.
 func (r *readers) record(objects int, prefix string, found []violation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -189,15 +167,8 @@ func (r *readers) record(objects int, prefix string, found []violation) {
 		r.pods = objects
 	}
 	for _, v := range found {
-		r.violations++
-		key := violation{object: v.object, what: v.what}
-		if r.logged[key] || len(r.logged) >= maxViolations {
-			continue
-		}
-		r.logged[key] = true
-		program.Logf("VIOLATION: %s", v)
-		if len(r.logged) == maxViolations {
-			program.Logf("further violations are not logged")
+		if r.violations++; r.violations <= maxViolations {
+			program.Logf("VIOLATION: %s", v)
 		}
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 )
 
@@ -18,23 +16,13 @@ import (
 //	usage = (C₁ − C₀) ÷ (τ₁ − τ₀)
 //
 // C is the CPU counter and τ the time by the node's clock. Both are known exactly, because the
-// kubelets are simulated, so the only tolerance is the rounding to nanocores. How far may such a
-// usage be from the true one? Let the readings be taken at the true times t₀ and t₁, and let the
-// clock be set by d in between. Then τ₁ − τ₀ = t₁ − t₀ + d. The counter is the exact integral of the
-// true usage, whose mean from t₀ to t₁ be u. With the window W = τ₁ − τ₀:
-//
-//	usage = u × (t₁ − t₀) ÷ W = u × (1 − d ÷ W)
-//
-// So the relative error is exactly |d| ÷ W. The server must notice steps above maxUnnoticedStep, and
-// readings on both sides of such a step explain nothing. Of a smaller step, the error is bounded by
-// the window of the container, which a response does not contain: the window of a pod is that of
-// its oldest value. Containers of a pod that did not start together are sampled at different times,
-// and then their windows differ permanently, with dense samples between 70 and 130 % of the rate
-// window. So no bound follows from the response and the true usage alone. It follows from what the
-// kubelet has reported, which also makes the judgement independent of when the server scraped.
-//
-// Neither the interval between two samples of the kubelet (housekeeping) nor its jitter are part of
-// the formula: they decide when readings are taken, and not what they are.
+// kubelets are simulated, so the only tolerance is the rounding to nanocores. If the clock was set by d
+// in between, the relative error of such a usage is |d| ÷ (τ₁ − τ₀). The server must notice steps above
+// maxUnnoticedStep, and readings on both sides of such a step explain nothing. For a smaller step, no
+// bound follows from the response and the true usage alone: the window of a pod is that of its oldest
+// value, and those of its other containers are not in the response. It follows from what the kubelet has
+// reported, which also makes the judgement independent of when the server scraped, and of housekeeping
+// and its jitter.
 const (
 	// maxUnnoticedStep is the largest step of a clock that the server may not notice.
 	maxUnnoticedStep = 1300 * time.Millisecond
@@ -46,9 +34,6 @@ const (
 	// kubeletRateWindow is the window of kubelet-reported rates, unless the container is younger.
 	kubeletRateWindow = 15 * time.Second
 )
-
-// seriesKey identifies a container of a node. The zero key is that of the node itself.
-type seriesKey struct{ namespace, pod, container string }
 
 // reading is a reading that a kubelet has reported.
 type reading struct {
@@ -63,13 +48,21 @@ func (r *reading) offset() time.Duration { return r.Stamp.Sub(r.At) }
 // series has the readings of a node or container, oldest first.
 type series []reading
 
-// readings has what one kubelet has reported.
-type readings map[seriesKey]series
+// readings has what one kubelet has reported, by seriesKey.
+type readings map[string]series
+
+// seriesKey identifies a container of an object. That of a node itself is "".
+func seriesKey(object, container string) string {
+	if container == "" {
+		return ""
+	}
+	return object + "/" + container
+}
 
 // record adds readings, and drops those that are older than keep.
 func (r readings) record(reported []kubelettest.Reading, now time.Time, isCertain bool, keep time.Duration) {
 	for _, one := range reported {
-		key := seriesKey{one.Namespace, one.Pod, one.Container}
+		key := seriesKey(podName(one.Namespace, one.Pod), one.Container)
 		s := r[key]
 		i := len(s)
 		for i > 0 && s[i-1].At.After(one.At) { // responses may overtake each other
@@ -82,11 +75,7 @@ func (r readings) record(reported []kubelettest.Reading, now time.Time, isCertai
 		if last := &s[i-1]; isCertain && last.certain.IsZero() {
 			last.certain = now
 		}
-		expired := 0
-		for expired < len(s) && now.Sub(s[expired].At) > keep {
-			expired++
-		}
-		r[key] = slices.Delete(s, 0, expired)
+		r[key] = slices.DeleteFunc(s, func(old reading) bool { return now.Sub(old.At) > keep })
 	}
 }
 
@@ -100,25 +89,10 @@ func (s series) newestCertain(before time.Time) *reading {
 	return nil
 }
 
-// value is the usage in a response.
-type value struct {
-	cores  float64
-	memory int64 // KiB
-}
-
-func valueOf(usage corev1.ResourceList) value {
-	return value{usage.Cpu().AsApproximateFloat64(), usage.Memory().Value() >> 10}
-}
-
-// explanation is a way in which the server may have got a value.
+// explanation is a way in which the server may have got a usage.
 type explanation struct {
 	end               *reading
 	shortest, longest time.Duration // its possible windows
-}
-
-// hasWindow reports whether a response may have this window.
-func (e explanation) hasWindow(window time.Duration) bool {
-	return window >= e.shortest && window <= e.longest
 }
 
 // facts are what the oracle knows of a node when it looks for explanations.
@@ -148,24 +122,24 @@ func (f facts) isByOneClock(end *reading) bool {
 	return true
 }
 
-// explanations returns all ways to get a value, those that end with the newest reading first. ends
+// explanations returns all ways to get a usage, those that end with the newest reading first. ends
 // selects the readings with which they may end.
-func (s series) explanations(v value, f facts, ends func(*reading) bool) iter.Seq[explanation] {
+func (s series) explanations(u containerUsage, f facts, ends func(*reading) bool) iter.Seq[explanation] {
 	const rounding = 1.5e-9 // the API has nanocores
 	return func(yield func(explanation) bool) {
 		for i := range slices.Backward(s) {
 			end := &s[i]
-			if int64(end.Memory>>10) != v.memory || !ends(end) {
+			if int64(end.Memory>>10) != u.memory || !ends(end) {
 				continue
 			}
 			// Start times are floating-point numbers of seconds, which have a resolution of 0.24 µs.
 			age := end.Stamp.Sub(end.StartStamp)
-			isMean := math.Abs(end.CPU/age.Seconds()-v.cores) <= rounding+1e-6*v.cores
+			isMean := math.Abs(end.CPU/age.Seconds()-u.cores) <= rounding+1e-6*u.cores
 			if isMean && age >= minContainerAge && age <= min(f.maxAge, maxMeanSinceStart) && f.isByOneClock(end) &&
 				!yield(explanation{end, age - time.Microsecond, age + time.Microsecond}) {
 				return
 			}
-			if end.HasRate && math.Abs(float64(end.Rate)/1e9-v.cores) <= rounding &&
+			if end.HasRate && math.Abs(float64(end.Rate)/1e9-u.cores) <= rounding &&
 				!yield(end.kubeletReported(age, f.startsMove)) {
 				return
 			}
@@ -175,7 +149,7 @@ func (s series) explanations(v value, f facts, ends func(*reading) bool) iter.Se
 					continue
 				}
 				cores := (end.CPU - start.CPU) / window.Seconds()
-				if math.Abs(cores-v.cores) <= rounding && !yield(explanation{end, window, window}) {
+				if math.Abs(cores-u.cores) <= rounding && !yield(explanation{end, window, window}) {
 					return
 				}
 			}
@@ -219,20 +193,14 @@ func (s series) starts() iter.Seq[*reading] {
 	}
 }
 
-// describe returns the readings, for messages: when they were taken, the counter since its start, and
-// by how much the clock was ahead.
+// describe returns the readings, for messages: when they were taken, the counter since its start, by how much the
+// clock was ahead, and whether the server must have read them.
 func (s series) describe(now time.Time) string {
 	var b strings.Builder
 	for i := range s {
 		r := &s[i]
-		fmt.Fprintf(&b, " %.3f s ago %.6f core-s in %.3f s", now.Sub(r.At).Seconds(), r.CPU, r.At.Sub(r.Started).Seconds())
-		if ahead := r.offset(); ahead != 0 {
-			fmt.Fprintf(&b, " (%+.3f s)", ahead.Seconds())
-		}
-		if r.certain.IsZero() {
-			b.WriteString(" (perhaps unreadable)")
-		}
-		b.WriteByte(',')
+		fmt.Fprintf(&b, " %.3f s ago %.6f core-s in %.3f s (%+.3f s, %t),", now.Sub(r.At).Seconds(), r.CPU,
+			r.At.Sub(r.Started).Seconds(), r.offset().Seconds(), !r.certain.IsZero())
 	}
-	return strings.TrimSuffix(b.String(), ",")
+	return b.String()
 }

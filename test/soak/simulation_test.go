@@ -40,7 +40,7 @@ var (
 
 // simulation is a soak in virtual time: the churn, the oracle and the kubelets of the real soak, and
 // the scraper, the decoders, the store and the inventory of the server, without a network and an API
-// server. It is an apiServer, a fleet and a scrape.Fetcher.
+// server. It is an apiServer, a fleet, a scrape.Fetcher and a scrape.Observer.
 type simulation struct {
 	oracle  *oracle
 	churn   *churn
@@ -66,9 +66,7 @@ func newSimulation(seed uint64, resolution time.Duration, active scrape.Active) 
 		oracle: newOracle(resolution), clock: usage.NewClock(time.Now()), random: random,
 		kubelets: map[string]*kubelettest.Kubelet{},
 	}
-	s.churn = &churn{
-		objects: s, fleet: s, oracle: s.oracle, random: rand.New(rand.NewPCG(seed, 0)), events: map[string]int{},
-	}
+	s.churn = newChurn(s, s, s.oracle, seed)
 	s.view.Nodes = inventory.New()
 	s.view.Pods = inventory.NewNotifying(func(old *inventory.Object) {
 		s.view.Store.RemovePod(old.Node, old.Namespace, old.Name, s.clock.At(time.Now()))
@@ -84,7 +82,7 @@ func newSimulation(seed uint64, resolution time.Duration, active scrape.Active) 
 		},
 	})
 	s.scraper = scrape.New(scrape.Config{
-		Fetcher: simulatedFetcher{s}, Sink: s.view.Store, Observer: ignoreEvents{}, Interval: resolution, Active: active,
+		Fetcher: s, Sink: s.view.Store, Observer: s, Interval: resolution, Active: active,
 	})
 	return s
 }
@@ -145,63 +143,67 @@ func (s *simulation) delay() {
 	time.Sleep(d)
 }
 
-// simulatedFetcher fetches from the kubelets without a network.
-type simulatedFetcher struct{ *simulation }
+func (*simulation) Forget(string)               {}
+func (*simulation) Address(*corev1.Node) string { return "" }
+func (*simulation) Scraped(scrape.Result)       {}
+func (*simulation) Summarized(error)            {}
 
-func (f simulatedFetcher) Forget(string) {}
-
-func (f simulatedFetcher) Address(*corev1.Node) string { return "" }
-
-func (f simulatedFetcher) Fetch(
-	ctx context.Context, node *corev1.Node, put func(*usage.Scrape),
-) (usage.Timing, error) {
-	return f.get(ctx, node.Name, kubelettest.ResourcePath, put, new(decode.Text).Decode)
-}
-
-func (f simulatedFetcher) FetchSummary(
-	ctx context.Context, node *corev1.Node, put func(*usage.Scrape),
-) (usage.Timing, error) {
-	const path = kubelettest.SummaryPath + "?only_cpu_and_memory=true"
-	return f.get(ctx, node.Name, path, put, func(s *usage.Scrape, body []byte) error {
-		return new(decode.Summary).Decode(s, body, node.Name)
-	})
-}
-
-func (simulatedFetcher) FetchStorage(context.Context, *corev1.Node, func(*usage.Scrape)) (usage.Timing, error) {
+func (*simulation) FetchStorage(context.Context, *corev1.Node, func(*usage.Scrape)) (usage.Timing, error) {
 	return usage.Timing{}, errors.New("not simulated")
 }
 
-// get requests a path of a kubelet, and decodes the response.
-func (f simulatedFetcher) get(
+func (s *simulation) Fetch(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error) {
+	return s.fetch(ctx, node.Name, kubelettest.ResourcePath, put, new(decode.Text).Decode)
+}
+
+func (s *simulation) FetchSummary(
+	ctx context.Context, node *corev1.Node, put func(*usage.Scrape),
+) (usage.Timing, error) {
+	const path = kubelettest.SummaryPath + "?only_cpu_and_memory=true"
+	return s.fetch(ctx, node.Name, path, put, func(out *usage.Scrape, body []byte) error {
+		return new(decode.Summary).Decode(out, body, node.Name)
+	})
+}
+
+// fetch requests a path of a kubelet without a network, and decodes the response.
+func (s *simulation) fetch(
 	ctx context.Context, node, path string, put func(*usage.Scrape),
 	decodeBody func(*usage.Scrape, []byte) error,
 ) (timing usage.Timing, err error) {
 	start := time.Now()
-	defer func() { timing.Took = time.Since(start) }()
+	defer func() {
+		timing.Took = time.Since(start)
+		if p := recover(); p == http.ErrAbortHandler { //nolint:errorlint // a panic with this very value
+			err = io.ErrUnexpectedEOF
+		} else if p != nil {
+			panic(p)
+		}
+	}()
 	var k *kubelettest.Kubelet
-	f.update(func() { k = f.kubelets[node] })
+	s.update(func() { k = s.kubelets[node] })
 	if k == nil {
 		return timing, errors.New("refused")
 	}
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	s := usage.Scrape{Sent: f.clock.At(time.Now())}
-	f.delay()
-	w, err := request(ctx, k, path)
-	if err != nil {
-		return timing, err
+	out := usage.Scrape{Sent: s.clock.At(time.Now())}
+	s.delay()
+	w := &responseWriter{ResponseRecorder: httptest.NewRecorder()}
+	k.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil))
+	if ctx.Err() != nil {
+		return timing, ctx.Err()
 	}
-	f.delay()
-	s.At = f.clock.At(w.arrived)
+	s.delay()
+	out.At = s.clock.At(w.arrived)
 	if date, err := http.ParseTime(w.Header().Get("Date")); err == nil {
-		s.Date = usage.At(date)
+		out.Date = usage.At(date)
 	}
-	if w.Code != http.StatusOK || w.Header().Get("Content-Encoding") != "" ||
+	if w.Code != http.StatusOK || w.Header().Get("Content-Encoding") != "" || w.Body.Len() > maxSimulatedResponse ||
 		strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
 		return timing, fmt.Errorf("status %d, %v", w.Code, w.Header())
 	}
-	if err = decodeBody(&s, w.Body.Bytes()); err == nil {
-		put(&s)
+	if err = decodeBody(&out, w.Body.Bytes()); err == nil {
+		put(&out)
 	}
 	return timing, err
 }
@@ -213,23 +215,6 @@ type responseWriter struct {
 }
 
 const maxSimulatedResponse = 1 << 18
-
-// request requests a path of a kubelet without a network.
-func request(ctx context.Context, k *kubelettest.Kubelet, path string) (w *responseWriter, err error) {
-	w = &responseWriter{ResponseRecorder: httptest.NewRecorder()}
-	defer func() {
-		if p := recover(); p == http.ErrAbortHandler { //nolint:errorlint // a panic with this very value
-			err = io.ErrUnexpectedEOF
-		} else if p != nil {
-			panic(p)
-		}
-	}()
-	k.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil))
-	if w.Body.Len() > maxSimulatedResponse {
-		return nil, errors.New("the response is too large")
-	}
-	return w, ctx.Err()
-}
 
 func (w *responseWriter) WriteHeader(status int) {
 	w.arrived = time.Now()
@@ -243,32 +228,27 @@ func (w *responseWriter) Write(b []byte) (int, error) {
 	return w.ResponseRecorder.Write(b)
 }
 
-type ignoreEvents struct{}
-
-func (ignoreEvents) Scraped(scrape.Result) {}
-func (ignoreEvents) Summarized(error)      {}
-
 // lists returns the metrics of all pods and nodes, as the server would.
 func (s *simulation) lists() (pods, nodes []served) {
 	now := s.clock.At(time.Now())
-	timestamp := func(at usage.Time) time.Time { return at.Time().Truncate(timestampUnit) }
-	valueOf := func(a usage.Amount) value { return value{float64(a.CPUNanocores) / 1e9, int64(a.Memory >> 10)} }
+	add := func(list *[]served, name string, at usage.Time, window time.Duration) *served {
+		*list = append(*list, served{name: name, timestamp: at.Time().Truncate(timestampUnit), window: window})
+		return &(*list)[len(*list)-1]
+	}
+	addUsage := func(to *served, container string, a usage.Amount) {
+		to.usages = append(to.usages, containerUsage{container, float64(a.CPUNanocores) / 1e9, int64(a.Memory >> 10)})
+	}
 	for _, u := range s.view.PodUsages(s.view.RunningPods("", labels.Everything()), now) {
-		if u == nil {
-			continue
+		if u != nil {
+			to := add(&pods, podName(u.Namespace, u.Name), u.At, u.Window)
+			for _, c := range u.Containers {
+				addUsage(to, c.Name, c.Amount)
+			}
 		}
-		one := served{name: podName(u.Namespace, u.Name), timestamp: timestamp(u.At), window: u.Window}
-		for _, c := range u.Containers {
-			one.series = append(one.series, seriesKey{u.Namespace, u.Name, c.Name})
-			one.values = append(one.values, valueOf(c.Amount))
-		}
-		pods = append(pods, one)
 	}
 	for _, n := range s.view.Nodes.List("", labels.Everything()) {
 		if u := s.view.Store.Node(n.Name, now); u != nil {
-			nodes = append(nodes, served{
-				nodeName(n.Name), timestamp(u.At), u.Window, []seriesKey{{}}, []value{valueOf(u.Amount)},
-			})
+			addUsage(add(&nodes, nodeName(n.Name), u.At, u.Window), "", u.Amount)
 		}
 	}
 	return pods, nodes
@@ -376,7 +356,8 @@ func TestStartsMoveWhileAClockIsAhead(t *testing.T) {
 			check(100 * time.Second)
 			s.churn.setClock(n, 69*time.Second)
 			check(9 * time.Second)
-			s.churn.disconnect(n, time.Now())
+			outage := kubelettest.NamedFault{Name: unreachable, Fault: kubelettest.Refuse}
+			s.churn.fail(n, outage, time.Now(), time.Now().Add(time.Minute))
 			check(20 * time.Second)
 			s.churn.setClock(n, 0)
 			check(12 * time.Second)

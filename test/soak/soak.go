@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -55,28 +53,19 @@ func run(ctx context.Context, args []string) error {
 	fleet := kubelettest.NewFleet(kubelettest.FleetConfig{CA: c.CA})
 	defer fleet.Close()
 	o := newOracle(resolution)
-	s := &soak{config: cfg, cluster: c, oracle: o, churn: &churn{
-		fleet: fleet, oracle: o, random: rand.New(rand.NewPCG(cfg.seed, 0)), events: map[string]int{},
-	}}
+	s := &soak{config: cfg, cluster: c, oracle: o, churn: newChurn(nil, fleet, o, cfg.seed)}
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	program.Logf("warm-up")
 	before, err := s.phase(ctx, warmUp)
 	if err != nil {
 		return err
 	}
-	program.Logf("churn for %s", cfg.duration)
 	after, err := s.phase(ctx, cfg.duration)
 	if err != nil {
 		return err
 	}
-	used, err := s.server.Process.Usage()
-	if err != nil {
-		return err
-	}
-	s.print(used.Peak)
-	return errors.Join(checkGrowth(before, after), s.check(used.Peak))
+	return errors.Join(checkGrowth(before, after), s.check())
 }
 
 // start fills the cluster and starts the server.
@@ -101,7 +90,7 @@ func (s *soak) start(ctx context.Context) (err error) {
 		return err
 	}
 	s.oracle.setServerStart(time.Now())
-	s.readers = &readers{server: s.server, oracle: s.oracle, logged: map[violation]bool{}}
+	s.readers = &readers{server: s.server, oracle: s.oracle}
 	return s.server.Process.Poll(ctx, time.Minute, "the server to be ready", func(ctx context.Context) error {
 		_, _, err := s.server.Get(ctx, "/readyz", cluster.TypeJSON)
 		return err
@@ -110,7 +99,8 @@ func (s *soak) start(ctx context.Context) (err error) {
 
 // phase runs churn and then a calm period, with readers all the time, and returns the footprint of
 // the server at the end.
-func (s *soak) phase(ctx context.Context, duration time.Duration) (footprint, error) {
+func (s *soak) phase(ctx context.Context, duration time.Duration) (f footprint, err error) {
+	program.Logf("churn for %s", duration)
 	busy, stop := context.WithCancelCause(ctx)
 	var group sync.WaitGroup
 	group.Go(func() { s.readers.run(busy) })
@@ -122,19 +112,17 @@ func (s *soak) phase(ctx context.Context, duration time.Duration) (footprint, er
 		case <-busy.Done():
 		}
 	})
-	err := s.churn.run(busy, s.config.churn, duration)
-	if err == nil {
+	if err = s.churn.run(busy, s.config.churn, duration); err == nil {
 		program.Logf("calm for %s", 2*s.oracle.settle)
 		err = program.Sleep(busy, 2*s.oracle.settle)
 	}
 	stop(nil)
 	group.Wait()
-	var f footprint
 	if err == nil {
 		f, err = measureFootprint(ctx, s.server)
 	}
 	if ended := s.server.Process.Running(); ended != nil {
-		return f, ended // the other errors follow from it
+		return nil, ended // the other errors follow from it
 	}
 	return f, err
 }
@@ -156,27 +144,24 @@ func (s *soak) report(ctx context.Context) {
 	}
 }
 
-// print prints what happened.
-func (s *soak) print(peak uint64) {
-	fmt.Printf("\n%s: %d nodes, %d pods, resolution %s, %s of churn, seed %d\n\n",
-		filepath.Base(s.config.server), s.nodes, s.nodes*s.pods, resolution, s.duration, s.seed)
+// check prints what happened, and returns everything that was wrong, apart from growth.
+func (s *soak) check() error {
+	used, err := s.server.Process.Usage()
+	errs := []error{err}
+	fmt.Printf("\n%d nodes, %d pods, resolution %s, %s of churn, seed %d\n\n",
+		s.nodes, s.nodes*s.pods, resolution, s.duration, s.seed)
 	for _, event := range slices.Sorted(maps.Keys(s.churn.events)) {
 		fmt.Printf("events:    %d %s\n", s.churn.events[event], event)
 	}
 	r := s.readers.counts()
 	fmt.Printf("responses: %d with %d violations; the oldest sample was %.1f s old (%.1f s are allowed)\n",
-		r.responses, r.violations, s.oracle.oldestServed().Seconds(), (s.oracle.maxAge + dateError).Seconds())
-	fmt.Printf("memory:    at most %d MiB (%d are allowed)\n", peak/mebibyte, maxMemory)
-}
-
-// check returns everything that was wrong, apart from growth.
-func (s *soak) check(peak uint64) error {
-	var errs []error
-	if n := s.readers.counts().violations; n > 0 {
-		errs = append(errs, fmt.Errorf("%d violations in responses, the first of which are logged above", n))
+		r.responses, r.violations, s.oracle.oldest.Seconds(), (s.oracle.maxAge + dateError).Seconds())
+	fmt.Printf("memory:    at most %d MiB (%d are allowed)\n", used.Peak/mebibyte, maxMemory)
+	if r.violations > 0 {
+		errs = append(errs, fmt.Errorf("%d violations in responses, the first of which are logged above", r.violations))
 	}
-	if peak > maxMemory*mebibyte {
-		errs = append(errs, fmt.Errorf("the server used %d MiB of memory, more than %d", peak/mebibyte, maxMemory))
+	if used.Peak > maxMemory*mebibyte {
+		errs = append(errs, fmt.Errorf("the server used %d MiB of memory, more than %d", used.Peak/mebibyte, maxMemory))
 	}
 	errs = append(errs, s.server.Stop())
 	text, err := s.server.Process.Log()
