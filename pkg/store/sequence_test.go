@@ -680,12 +680,20 @@ func (p *player) put(k *kubelet, s *usage.Scrape, summary bool) {
 		r.containers = append(r.containers, reported{keyOf(&c), c.Sample})
 	}
 	p.logf("  %s reports%s", k.name, r)
-	p.model.put(k.name, r)
 	p.reports[k.name] = append(p.reports[k.name], r)
+	got, want := usage.Report{}, p.model.put(k.name, r)
 	if summary {
-		p.store.PutSummary(k.name, s)
+		got.Missing = p.store.PutSummary(k.name, s)
 	} else {
-		p.store.Put(k.name, s)
+		got = p.store.Put(k.name, s)
+	}
+	for _, missing := range [][]usage.Missing{got.Missing, want.Missing} { // in any order
+		slices.SortFunc(missing, func(a, b usage.Missing) int {
+			return strings.Compare(fmt.Sprint(a), fmt.Sprint(b))
+		})
+	}
+	if !reflect.DeepEqual(got, want) {
+		p.fail("report of %s:\n got %+v\nwant %+v", k.name, got, want)
 	}
 	for i := range s.Containers { // the store must not have retained them
 		c := &s.Containers[i]
@@ -747,9 +755,13 @@ func (p *player) check() {
 func (p *player) checkPod(k *kubelet, key podKey) {
 	got := p.store.Pod(k.name, key.namespace, key.name, p.now)
 	want, asOf := p.model.pod(k.name, key, p.now)
-	if !reflect.DeepEqual(withoutClockShown(got), want) {
-		p.fail("pod %v on %s:\n got %s\nwant %s", key, k.name, show(got), show(want))
+	if !reflect.DeepEqual(got, want) {
+		p.fail("pod %v on %s:\n got %s %+v\nwant %s %+v", key, k.name, show(got), got, show(want), want)
 		return
+	}
+	facts, reported := p.store.PodFacts(k.name, key.namespace, key.name)
+	if wantFacts, want := p.model.podFacts(k.name, key); reported != want || !reflect.DeepEqual(facts, wantFacts) {
+		p.fail("facts of pod %v on %s:\n got %+v, %v\nwant %+v, %v", key, k.name, facts, reported, wantFacts, want)
 	}
 	if got == nil {
 		return
@@ -780,6 +792,10 @@ func (p *player) checkNode(k *kubelet) {
 	if !reflect.DeepEqual(got, want) {
 		p.fail("node %s:\n got %+v\nwant %+v", k.name, got, want)
 		return
+	}
+	facts, known := p.store.NodeFacts(k.name)
+	if wantFacts, want := p.model.nodeFacts(k.name); known != want || facts != wantFacts {
+		p.fail("facts of node %s:\n got %+v, %v\nwant %+v, %v", k.name, facts, known, wantFacts, want)
 	}
 	if got == nil {
 		return
@@ -934,16 +950,6 @@ func (p *player) checkUnchanged() {
 func clone(p usage.Pod) usage.Pod {
 	p.Containers = slices.Clone(p.Containers)
 	return p
-}
-
-// withoutClockShown returns a pod without ClockShown, which the model does not compute.
-func withoutClockShown(p *usage.Pod) *usage.Pod {
-	if p == nil {
-		return nil
-	}
-	metrics := *p
-	metrics.MaxClockShown, metrics.ClockSetBackAt = 0, 0
-	return &metrics
 }
 
 // String describes the report in logs.
