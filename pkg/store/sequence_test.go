@@ -2,7 +2,6 @@ package store
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -460,9 +459,8 @@ type player struct {
 	logf  func(string, ...any)
 	err   error
 
-	reports map[string][]report // by node
-	pods    map[*usage.Pod]usage.Pod
-	nodes   map[*usage.Node]usage.Node // copies of all snapshots, as they were when they were published
+	pods  map[*usage.Pod]usage.Pod
+	nodes map[*usage.Node]usage.Node // copies of all snapshots, as they were when they were published
 }
 
 func newPlayer(logf func(string, ...any)) *player {
@@ -494,7 +492,6 @@ func (p *player) start(rateWindow time.Duration) {
 	}
 	p.store, p.model = New(config), newModel(maxAge, rateWindow, state)
 	p.model.correct = p.store.pauses.correct
-	p.reports = map[string][]report{}
 	for _, k := range p.kubelets {
 		for _, c := range k.containers {
 			c.scraped = false
@@ -680,7 +677,6 @@ func (p *player) put(k *kubelet, s *usage.Scrape, summary bool) {
 		r.containers = append(r.containers, reported{keyOf(&c), c.Sample})
 	}
 	p.logf("  %s reports%s", k.name, r)
-	p.reports[k.name] = append(p.reports[k.name], r)
 	got, want := usage.Report{}, p.model.put(k.name, r)
 	if summary {
 		got.Missing = p.store.PutSummary(k.name, s)
@@ -689,7 +685,8 @@ func (p *player) put(k *kubelet, s *usage.Scrape, summary bool) {
 	}
 	for _, missing := range [][]usage.Missing{got.Missing, want.Missing} { // in any order
 		slices.SortFunc(missing, func(a, b usage.Missing) int {
-			return strings.Compare(fmt.Sprint(a), fmt.Sprint(b))
+			return cmp.Or(cmp.Compare(a.Since, b.Since), cmp.Compare(a.SampledAt, b.SampledAt),
+				cmp.Compare(a.StartedAt, b.StartedAt))
 		})
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -708,7 +705,6 @@ func (p *player) put(k *kubelet, s *usage.Scrape, summary bool) {
 func (p *player) forget(k *kubelet) {
 	p.logf("  %s", k.name)
 	p.model.forget(k.name)
-	delete(p.reports, k.name)
 	p.store.Forget(k.name)
 	p.check()
 }
@@ -736,7 +732,7 @@ func (p *player) fail(format string, args ...any) {
 	}
 }
 
-// check compares what the store serves with the model, with the reports and with the true load.
+// check compares what the store serves with the model and with the true load.
 func (p *player) check() {
 	for _, k := range p.kubelets {
 		for _, key := range podKeys {
@@ -768,9 +764,6 @@ func (p *player) checkPod(k *kubelet, key podKey) {
 	}
 	if _, known := p.pods[got]; !known {
 		p.pods[got] = clone(*got)
-		if err := p.checkNewPod(k, key, got); err != nil {
-			p.fail("pod %v on %s: %w\n%s", key, k.name, err, show(got))
-		}
 	}
 	end := asOf.Add(maxAge) // rule 8: the last moment
 	at := func(now usage.Time) *usage.Pod { return p.store.Pod(k.name, key.namespace, key.name, now) }
@@ -802,16 +795,6 @@ func (p *player) checkNode(k *kubelet) {
 	}
 	if _, known := p.nodes[got]; !known {
 		p.nodes[got] = *got
-		var samples []received
-		for _, r := range p.reports[k.name] {
-			samples = append(samples, received{r.node, r.summary})
-		}
-		if err := checkDerived(got.Amount, samples); err != nil {
-			p.fail("node %s: %w\n%+v", k.name, err, got)
-		}
-		if isAboveCapacity(float64(got.CPUNanocores), got.Window, nodeCapacity) {
-			p.fail("node %s uses more than it has (rule 1)", k.name)
-		}
 	}
 	if end := asOf.Add(maxAge); p.store.Node(k.name, end) != got || p.store.Node(k.name, end+1) != nil {
 		p.fail("node %s does not expire after %v", k.name, end.Sub(t0))
@@ -825,6 +808,9 @@ func (k *kubelet) maxStep() time.Duration { return 1400*time.Millisecond + 2*2*t
 // compareWithTruth compares an Amount with the true usage, as far as the kubelet's reports can show
 // it: rates and ages may be wrong by as much as an unnoticed step of the clock makes them.
 func (p *player) compareWithTruth(k *kubelet, c *counter, a usage.Amount) {
+	if a.At <= 0 || a.Window <= 0 || a.Window > maxAge {
+		p.fail("%s on %s: there is no time or window, or it is too long: %+v", c.key, k.name, a)
+	}
 	if c.unverifiable || k.wasDateless || p.err != nil {
 		return
 	}
@@ -855,82 +841,6 @@ func (p *player) compareWithTruth(k *kubelet, c *counter, a usage.Amount) {
 	}
 	p.fail("%s on %s: %d nanocores over %v at %v is not the true usage, or is too old",
 		c.key, k.name, a.CPUNanocores, a.Window, a.At.Sub(t0))
-}
-
-// checkNewPod checks a new snapshot without the model, given all reports of its node.
-func (p *player) checkNewPod(k *kubelet, key podKey, pod *usage.Pod) error {
-	byName := func(a, b usage.Container) int { return strings.Compare(a.Name, b.Name) }
-	isOldest := func(c usage.Container) bool { return c.At == pod.At && c.Window == pod.Window }
-	switch {
-	case len(pod.Containers) == 0:
-		return errors.New("it is empty (rule 7)")
-	case !slices.IsSortedFunc(pod.Containers, byName):
-		return errors.New("its containers are not sorted")
-	case !slices.ContainsFunc(pod.Containers, isOldest):
-		return errors.New("its time and window are not those of a container")
-	}
-	for _, c := range pod.Containers {
-		if isAboveCapacity(float64(c.CPUNanocores), c.Window, nodeCapacity) {
-			return fmt.Errorf("container %s uses more than the node has (rule 1)", c.Name)
-		}
-	}
-	reports := p.reports[k.name]
-	last := reports[len(reports)-1]
-	for _, c := range pod.Containers {
-		key := containerKey{key, c.Name}
-		if err := checkDerived(c.Amount, samplesOf(reports, key)); err != nil {
-			return fmt.Errorf("container %s: %w", c.Name, err)
-		}
-		if !last.summary && !last.partial && len(samplesOf([]report{last}, key)) == 0 {
-			return fmt.Errorf("container %s has ended (rule 7)", c.Name)
-		}
-	}
-	return nil
-}
-
-// received is a sample as it arrived.
-type received struct {
-	usage.Sample
-	summary bool
-}
-
-func samplesOf(reports []report, key containerKey) []received {
-	var samples []received
-	for _, r := range reports {
-		for _, c := range r.containers {
-			if c.key == key {
-				samples = append(samples, received{c.sample, r.summary})
-			}
-		}
-	}
-	return samples
-}
-
-// checkDerived returns an error if an Amount cannot be derived from the samples of its series.
-func checkDerived(a usage.Amount, samples []received) error {
-	if a.At <= 0 || a.Window <= 0 {
-		return errors.New("it has no time or no window")
-	}
-	for _, end := range samples {
-		if end.At != a.At || end.Memory != a.Memory || has(end.Sample, usage.HasSwap) != a.HasSwap || end.Swap != a.Swap {
-			continue
-		}
-		rate := func(coreSeconds float64) uint64 { return uint64(math.Round(coreSeconds * 1e9 / a.Window.Seconds())) }
-		if end.summary && end.Rate == a.CPUNanocores && a.Window <= kubeletRateWindow {
-			return nil
-		}
-		if sinceStart := end.StartedAt.Add(a.Window) == end.At; sinceStart && rate(end.CPUSeconds) == a.CPUNanocores &&
-			10*time.Second <= a.Window && a.Window <= 60*time.Second {
-			return nil
-		}
-		for _, begin := range samples {
-			if begin.At.Add(a.Window) == end.At && rate(end.CPUSeconds-begin.CPUSeconds) == a.CPUNanocores &&
-				time.Second <= a.Window && a.Window <= maxAge {
-				return nil
-			}
-		}
-	}
-	return errors.New("it follows from no two samples, no start time and no kubelet-reported rate (rules 1, 4, 5)")
 }
 
 // checkUnchanged checks that no snapshot was modified after it was published.
