@@ -123,14 +123,11 @@ func TestWindowBeginsWhereLoadChanged(t *testing.T) { // rule 1
 	}{
 		{"nothing changes", calm, []float64{1, 1.1, 0.9, 1}, []float64{15, 15, 15, 15}},
 		{"a step up", calm, []float64{3, 3, 3, 3}, []float64{5, 10, 15, 15}},
-		{"a step down", calm, []float64{0.2, 0.2, 0.2, 0.2}, []float64{5, 10, 15, 15}},
 		{"a step within an interval", calm, []float64{2, 3, 3, 3, 3}, []float64{5, 5, 15, 15, 15}},
-		{"a small step", calm, []float64{1.5, 1.5, 1.5, 1.5}, []float64{15, 15, 15, 15}},
 		{"a small step of a load without noise", 0, []float64{1.1, 1.1, 1.1, 1.1}, []float64{5, 10, 15, 15}},
 		{"less than a share of 3 %", 0, []float64{1.02, 1, 1.02, 1}, []float64{15, 15, 15, 15}},
 		{"a step of a load with more noise", restless, []float64{1.6, 1.6, 1.6}, []float64{15, 15, 15}},
 		{"a spike", calm, []float64{5, 1, 1, 1, 1}, []float64{5, 5, 10, 15, 15}},
-		{"it starts", calm, []float64{0, 4, 4, 4}, []float64{5, 5, 10, 15}},
 		{"a ramp", 0, []float64{1.2, 1.4, 1.6, 1.8, 2}, []float64{5, 5, 5, 5, 5}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

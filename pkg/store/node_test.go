@@ -213,7 +213,7 @@ func TestOnePodWithManyContainers(t *testing.T) { // rule 11
 	}
 	var ratio float64
 	for range 3 { // garbage collection may fall into one of the two
-		if ratio = float64(measure(16384)) / float64(measure(4096)); ratio < 9 {
+		if ratio = float64(measure(8192)) / float64(measure(2048)); ratio < 9 {
 			return
 		}
 	}
