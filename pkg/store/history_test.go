@@ -181,7 +181,8 @@ func TestTenantChangesOnlyItsOwnUsage(t *testing.T) { // rule 1
 			all.Node = others.Node
 			with.Put("n1", all)
 			without.Put("n1", others)
-			if got, want := with.Pod("n1", "n", "p", at(now)), without.Pod("n1", "n", "p", at(now)); !reflect.DeepEqual(got, want) {
+			got, want := with.Pod("n1", "n", "p", at(now)), without.Pod("n1", "n", "p", at(now))
+			if !reflect.DeepEqual(got, want) {
 				t.Fatalf("seed %d, %v s: another pod: got %s, want %s", seed, now, show(got), show(want))
 			}
 			if got, want := with.Node("n1", at(now)), without.Node("n1", at(now)); !reflect.DeepEqual(got, want) {

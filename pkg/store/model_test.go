@@ -726,7 +726,7 @@ func (v *metric) missing(in *incoming) usage.Missing {
 		if dated {
 			m.StartedAt = m.SampledAt.Add(-age)
 		}
-		m.KubeletRate = !(dated && age < 10*time.Second) && !in.afterJump()
+		m.KubeletRate = (!dated || age >= 10*time.Second) && !in.afterJump()
 	}
 	return m
 }

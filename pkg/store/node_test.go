@@ -272,3 +272,38 @@ func TestKubeletRatesServeUntilThereAreTwoSamples(t *testing.T) {
 	s.PutSummary("n1", scrape(10.5, of("p/a", rated(900, sample(10, 12)))))
 	expect(t, s, "p", 11, "at 10.3 window 10: a=200m b=50m")
 }
+
+// TestKubeletRates checks which rates of a summary are served. The other container has 10 core-seconds.
+func TestKubeletRates(t *testing.T) { // rule 6
+	no := usage.Sample{}
+	for _, tc := range []struct {
+		name                    string
+		scraped, summary, other usage.Sample
+		want                    string
+	}{
+		{"the same sample, with a truncated time", sample(0.9, 10), rated(100, sample(0, 10)), no, "at 0 window 15: a=100m"},
+		{"younger than the window", started(-61, sample(0, 10)), rated(100, started(-12, sample(-1, 10))), no,
+			"at -1 window 11: a=100m"},
+		{"another sample: the window is unknown", sample(0, 10), rated(270, sample(0, 10.01)), no, "none"},
+		{"no rate", sample(0, 10), sample(0, 10), no, "none"},
+		{"another container has no rate", sample(0, 10), rated(100, sample(0, 10)), sample(0, 10), "none"},
+		{"a placeholder", sample(0, 10), rated(0, sample(0, 10)), no, "none"},
+		{"zero is data", sample(0, 0), rated(0, sample(0, 0)), no, "at 0 window 15: a=0m"},
+		// A kubelet that knows the rate of one container knows all: 0 is real.
+		{"zero, and another rate is known", sample(0, 3), rated(0, sample(0, 3)), rated(100, sample(0, 10)),
+			"at 0 window 15: a=0m b=100m"},
+		{"zero, and another rate is 0", sample(0, 3), rated(0, sample(0, 3)), rated(0, sample(0, 10)), "none"},
+		{"zero, and another is sampled on demand", sample(0, 3), rated(0, sample(0, 3)), rated(100, sample(0, 10.1)), "none"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s, first, summary := newStore(), scrape(1, of("p/a", tc.scraped)), scrape(1, of("p/a", tc.summary))
+			if tc.other != no {
+				first.Containers = append(first.Containers, of("p/b", sample(0, 10)))
+				summary.Containers = append(summary.Containers, of("p/b", tc.other))
+			}
+			s.Put("n1", first)
+			s.PutSummary("n1", summary)
+			expect(t, s, "p", 1, tc.want)
+		})
+	}
+}

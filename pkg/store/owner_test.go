@@ -14,7 +14,8 @@ import (
 // orders, steps of clocks and restarts are in TestRandomOrdersOfTwoPods.
 func TestForceDeletedPodRunsOn(t *testing.T) {
 	for _, order := range []string{ // the old or the new one, a letter for each scrape
-		"ooooooooooo", "nnnnnnnnnnn", "ononononono", "nononononon", "oonnoonnoon", "onnnnnnnnnn", "noooooooonn", "oooonnnnonn",
+		"ooooooooooo", "nnnnnnnnnnn", "ononononono", "nononononon",
+		"oonnoonnoon", "onnnnnnnnnn", "noooooooonn", "oooonnnnonn",
 	} {
 		for _, oldCounter := range []float64{0, 20, 5000} {
 			for shownAfter := range 4 { // scrapes until the API server shows the start

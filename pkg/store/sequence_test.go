@@ -18,7 +18,7 @@ import (
 // after each event with its model and with the true load. The seeds are fixed; FuzzSequences finds
 // others.
 func TestSequences(t *testing.T) {
-	const sequences, steps = 600, 100
+	const sequences, steps = 1000, 100
 	for seed := range uint64(sequences) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		script := make([]byte, 2*(1+random.IntN(steps)))

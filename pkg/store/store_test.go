@@ -32,8 +32,6 @@ func sample(seconds, coreSeconds float64) usage.Sample {
 
 func started(seconds float64, s usage.Sample) usage.Sample { s.StartedAt = at(seconds); return s }
 
-func untimed(s usage.Sample) usage.Sample { s.Untimed = true; return s }
-
 // rated adds a kubelet-reported rate, in millicores.
 func rated(millicores uint64, s usage.Sample) usage.Sample {
 	s.Rate, s.Has = millicores*1_000_000, s.Has|usage.HasRate
