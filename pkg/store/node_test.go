@@ -176,6 +176,30 @@ func TestPartialScrapes(t *testing.T) { // rule 7
 	}
 }
 
+// TestEndedContainers is rule 7: a container of which only the start time is reported, and that
+// does not run according to the API server, has ended.
+func TestEndedContainers(t *testing.T) {
+	for runs, want := range map[bool]string{
+		false: "at 120 window 15: a=100m",
+		true:  "none", // the pod is incomplete
+	} {
+		s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: running(func(namespace, pod, container string) bool {
+			if namespace != "n" || pod != "p" {
+				t.Errorf("State was called for %s/%s/%s", namespace, pod, container)
+			}
+			return runs || container != "b"
+		})})
+		for now := 0.0; now <= 120; now += 15 {
+			b := sample(now, now/10)
+			if now >= 45 {
+				b = usage.Sample{StartedAt: b.StartedAt}
+			}
+			s.Put("n1", scrape(now, of("p/a", sample(now, now/10)), of("p/b", b)))
+		}
+		expect(t, s, "p", 120, want)
+	}
+}
+
 func TestContainersThatPartialScrapesDoNotMention(t *testing.T) {
 	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 10})
 	for i := range 100 { // their number is limited
