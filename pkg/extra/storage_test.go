@@ -90,23 +90,6 @@ func TestStorageSink(t *testing.T) {
 	}
 }
 
-// TestStorageOfRecreatedPod stores a response that arrives after a pod was deleted, but was requested
-// before: the pod that is created under its name has no values until its node is scraped again.
-func TestStorageOfRecreatedPod(t *testing.T) {
-	sink := &StorageSink{Store: New(identity), MaxAge: time.Minute}
-	sink.IsBound = func(_, _, _, _ string) bool { return true }
-	sink.Store.RemovePod("node1", "default", "web", requested.Add(time.Second))
-	for sent, want := range map[usage.Time]bool{requested: false, requested.Add(3 * time.Second): true} {
-		sink.Put("node1", &usage.Scrape{Sent: sent, At: sent.Add(2 * time.Second), Storage: []usage.StorageSample{
-			storageSample("web", "", "a", 1), storageSample("web", "", "", 1),
-		}})
-		got := sink.Store.Pod("node1", podOf("web", "a"), requested.Add(10*time.Second))
-		if (got != nil) != want {
-			t.Errorf("requested %v after: got %q", sent.Sub(requested), show(got))
-		}
-	}
-}
-
 // nodeStorage returns the samples of a node with 64 containers.
 func nodeStorage() *usage.Scrape {
 	s := &usage.Scrape{Sent: requested, Date: requested, Storage: []usage.StorageSample{{Bytes: 5e10, At: requested}}}

@@ -26,11 +26,6 @@ func TestLimit(t *testing.T) {
 			want:  2_000_000,
 		},
 		{
-			name: "v2, a higher limit around it", cgroup: "0::/a.slice/b.service\n",
-			files: map[string]string{"a.slice/b.service/memory.max": "2000000\n", "a.slice/memory.max": "max\n"},
-			want:  2_000_000,
-		},
-		{
 			name: "v2, container with the cgroup namespace of its node", cgroup: "0::/kubepods/pod1/c1\n",
 			files: map[string]string{"memory.max": "2000000\n"}, want: 2_000_000,
 		},
@@ -60,7 +55,6 @@ func TestLimit(t *testing.T) {
 			want:  2_000_000,
 		},
 		{name: "files are missing", cgroup: "0::/a\n8:memory:/b\n"},
-		{name: "no number", cgroup: "0::/\n", files: map[string]string{"memory.max": "much\n"}},
 		{name: "negative", cgroup: "0::/\n", files: map[string]string{"memory.max": "-1\n"}},
 		{name: "malformed cgroup", cgroup: "0\n", files: map[string]string{"memory.max": "1\n"}},
 		{name: "no files in /proc"},

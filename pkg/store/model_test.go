@@ -77,11 +77,11 @@ func newModel(maxAge, rateWindow time.Duration, state func(string, containerKey)
 	return &model{maxAge: maxAge, rateWindow: rateWindow, state: state, nodes: map[string]*modelNode{}}
 }
 
-func (m *model) put(name string, r report) {
+func (m *model) put(name string, r report) (put usage.Report) {
 	n := m.nodes[name]
 	if n == nil {
 		if r.summary {
-			return
+			return put
 		}
 		n = &modelNode{
 			name:       name,
@@ -90,15 +90,27 @@ func (m *model) put(name string, r report) {
 		}
 		m.nodes[name] = n
 	}
+	in := &incoming{model: m, node: n, at: r.at, capacity: r.capacity}
 	if r.summary {
-		m.putSummary(n, r)
+		m.putSummary(n, r, in)
 	} else {
-		m.putScrape(n, r)
+		in.jumped = m.watchClock(n, r)
+		m.putScrape(n, r, in)
+		put = usage.Report{ClockOffset: n.offset(), ClockKnown: len(n.evidence) > 0, ClockJumped: in.jumped}
 	}
 	if n.self.known {
 		n.last = n.self // without a new one, the last one remains
 	}
 	n.snapshot()
+	if n.self.since.Has != 0 && !n.self.known {
+		put.Missing = append(put.Missing, n.self.missing(in))
+	}
+	for _, c := range n.containers {
+		if !c.known {
+			put.Missing = append(put.Missing, c.missing(in))
+		}
+	}
+	return put
 }
 
 func (m *model) forget(name string) { delete(m.nodes, name) }
@@ -187,8 +199,7 @@ func (m *model) watchClock(n *modelNode, r report) (jumped bool) {
 	return jumped
 }
 
-func (m *model) putScrape(n *modelNode, r report) {
-	in := &incoming{model: m, node: n, at: r.at, capacity: r.capacity, jumped: m.watchClock(n, r)}
+func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 	n.self.next(r.node, in)
 
 	all := len(r.containers)
@@ -312,8 +323,7 @@ func (n *modelNode) overlooked(r reported) bool {
 	return removed || before != nil && before.since.Has != 0 && r.sample.CPUSeconds >= before.since.CPUSeconds
 }
 
-func (m *model) putSummary(n *modelNode, r report) {
-	in := &incoming{model: m, node: n, at: r.at, capacity: r.capacity}
+func (m *model) putSummary(n *modelNode, r report, in *incoming) {
 	n.self.kubeletRate(r.node, false, in)
 	zeroIsReal := slices.ContainsFunc(r.containers, func(c reported) bool {
 		known := n.containers[c.key]
@@ -337,7 +347,7 @@ func (n *modelNode) snapshot() {
 	maps.DeleteFunc(n.pods, func(key podKey, _ *usage.Pod) bool { return pods[key] == nil })
 	for key, names := range pods {
 		slices.Sort(names)
-		s := &usage.Pod{Namespace: key.namespace, Name: key.name}
+		s := &usage.Pod{Namespace: key.namespace, Name: key.name, MaxClockShown: n.shown, ClockSetBackAt: n.setBackAt}
 		var oldest metric
 		whole := true
 		for _, name := range names {
@@ -348,8 +358,10 @@ func (n *modelNode) snapshot() {
 				oldest = c
 			}
 		}
-		if whole {
-			s.At, s.Window, s.AsOf = oldest.At, oldest.Window, oldest.asOf // of the oldest metric
+		s.At, s.Window, s.AsOf = oldest.At, oldest.Window, oldest.asOf // of the oldest metric
+		last := n.pods[key]
+		isNew := last == nil || s.AsOf != last.AsOf || !slices.Equal(s.Containers, last.Containers)
+		if whole && isNew {
 			n.pods[key] = s
 		}
 	}
@@ -371,6 +383,47 @@ func (m *model) node(name string, now usage.Time) (*usage.Node, usage.Time) {
 		return nil, 0
 	}
 	return &usage.Node{Name: name, Amount: n.last.Amount, AsOf: n.last.asOf}, m.correct(n.last.asOf)
+}
+
+// podFacts returns what is known of the samples of a pod.
+func (m *model) podFacts(node string, key podKey) (facts PodFacts, reported bool) {
+	n := m.nodes[node]
+	if n == nil {
+		return facts, false
+	}
+	for k, c := range n.containers {
+		if k.podKey == key {
+			facts.Containers = append(facts.Containers, ContainerFacts{k.container, m.facts(n, &c.metric)})
+		}
+	}
+	if len(facts.Containers) == 0 {
+		return facts, false
+	}
+	slices.SortFunc(facts.Containers, func(a, b ContainerFacts) int { return cmp.Compare(a.Name, b.Name) })
+	if last := n.pods[key]; last != nil {
+		facts.AsOf = m.correct(last.AsOf)
+	}
+	return facts, true
+}
+
+func (m *model) nodeFacts(name string) (Facts, bool) {
+	n := m.nodes[name]
+	if n == nil {
+		return Facts{}, false
+	}
+	return m.facts(n, &n.self), true
+}
+
+func (m *model) facts(n *modelNode, v *metric) Facts {
+	f := Facts{Since: m.correct(v.waits), HasAmount: v.known}
+	switch {
+	case v.known:
+		f.SampledAt = m.correct(v.asOf)
+	case v.since.Has != 0:
+		in := &incoming{node: n, at: math.MaxInt64}
+		f.SampledAt = m.correct(in.ours(v.since))
+	}
+	return f
 }
 
 // isTooOld is rule 8.
@@ -661,6 +714,21 @@ func (v *metric) kubeletRate(s usage.Sample, zeroIsReal bool, in *incoming) {
 	default:
 		v.serve(s, s.Rate, window, in)
 	}
+}
+
+// missing describes a metric without an Amount to whoever decides when to scrape again.
+func (v *metric) missing(in *incoming) usage.Missing {
+	m := usage.Missing{Since: v.waits}
+	if s := v.since; s.Has != 0 {
+		m.SampledAt = in.ours(s)
+		age := s.At.Sub(s.StartedAt)
+		dated := s.StartedAt != 0 && !s.Untimed && age >= 0
+		if dated {
+			m.StartedAt = m.SampledAt.Add(-age)
+		}
+		m.KubeletRate = (!dated || age >= 10*time.Second) && !in.afterJump()
+	}
+	return m
 }
 
 // repeated reports whether a summary's sample is that of the last scrape.

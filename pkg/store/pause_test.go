@@ -148,53 +148,36 @@ func TestClocksSetForward(t *testing.T) { // rule 3
 	}
 }
 
-// TestPauseTwice pauses this process for an hour, and soon after that for a short time.
-func TestPauseTwice(t *testing.T) {
-	p := &pauses{within: maxAge, jumps: map[string]jump{}}
-	at := func(d time.Duration) usage.Time { return t0.Add(d) }
-	for i, jumps := range [][2]time.Duration{{paused, time.Hour}, {paused + 20*time.Second, 5 * time.Second}} {
-		for node := range 3 {
-			end := at(jumps[0] + time.Duration(node)*time.Second)
-			p.observe(fmt.Sprint(node), jump{end, bounds{jumps[1] - time.Second, jumps[1] + time.Second}}, 3)
-		}
-		now := at(jumps[0] + 5*time.Second)
-		if got := now.Sub(p.correct(at(paused - time.Second))); got < time.Hour-2*time.Second {
-			t.Errorf("after pause %d: a sample from before is %v old", i+1, got)
-		}
-		if got := now.Sub(p.correct(at(jumps[0] + time.Second))); got != 4*time.Second {
-			t.Errorf("after pause %d: a sample of 1s later is %v old", i+1, got)
-		}
-	}
-}
-
-// TestAgesWithPause checks that the facts of samples, and what others ask for, have their age with a
-// pause.
+// TestAgesWithPause pauses this process for an hour, and soon after that for a short time. It checks
+// that the facts of samples, and what others ask for, have their age with both pauses.
 func TestAgesWithPause(t *testing.T) {
 	s := newStore()
-	s.Put("n1", scrape(0, of("web/a", (&simNode{ahead: constantly(0)}).sample(0))))
-	now := t0.Add(20 * time.Second)
-	check := func(age time.Duration) {
+	s.Put("n1", scrape(0, of("web/a", sample(0, 1))))
+	check := func(now usage.Time, age time.Duration) {
 		t.Helper()
 		facts, ok := s.PodFacts("n1", "n", "web")
 		if !ok {
 			t.Fatal("there are no facts of the pod")
 		}
-		if got := now.Sub(facts.Containers[0].SampledAt); got != age {
-			t.Errorf("got a sample of %v ago, want %v", got, age)
+		c := facts.Containers[0]
+		for what, of := range map[string]usage.Time{"sample": c.SampledAt, "series": c.Since, "time": s.Corrected(t0)} {
+			if got := now.Sub(of); got != age {
+				t.Errorf("got a %s of %v ago, want %v", what, got, age)
+			}
 		}
-		if got := now.Sub(facts.Containers[0].Since); got != age {
-			t.Errorf("got a series since %v ago, want %v", got, age)
-		}
-		if got := now.Sub(s.Corrected(t0)); got != age {
-			t.Errorf("got an age of %v, want %v", got, age)
+		if got := s.Corrected(now); got != now {
+			t.Errorf("got a correction of %v for what is from after the pause", now.Sub(got))
 		}
 	}
-	check(20 * time.Second)
-	for i := range 2 {
-		s.pauses.observe(fmt.Sprint(i), jump{now, bounds{time.Hour, time.Hour + time.Second}}, 3)
-	}
-	check(time.Hour + 20*time.Second)
-	if got := s.Corrected(now); got != now {
-		t.Errorf("got a correction of %v for what is from after the pause", now.Sub(got))
+	check(at(20), 20*time.Second)
+	for _, pause := range []struct {
+		end         usage.Time
+		length, age time.Duration
+	}{{at(20), time.Hour, time.Hour + 20*time.Second}, {at(40), 5 * time.Second, time.Hour + 45*time.Second}} {
+		for node := range 2 {
+			noticed := pause.end.Add(time.Duration(node) * time.Second)
+			s.pauses.observe(fmt.Sprint(node), jump{noticed, bounds{pause.length, pause.length + time.Second}}, 3)
+		}
+		check(pause.end, pause.age)
 	}
 }

@@ -2,14 +2,12 @@ package store
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -460,9 +458,8 @@ type player struct {
 	logf  func(string, ...any)
 	err   error
 
-	reports map[string][]report // by node
-	pods    map[*usage.Pod]usage.Pod
-	nodes   map[*usage.Node]usage.Node // copies of all snapshots, as they were when they were published
+	pods  map[*usage.Pod]usage.Pod
+	nodes map[*usage.Node]usage.Node // copies of all snapshots, as they were when they were published
 }
 
 func newPlayer(logf func(string, ...any)) *player {
@@ -494,7 +491,6 @@ func (p *player) start(rateWindow time.Duration) {
 	}
 	p.store, p.model = New(config), newModel(maxAge, rateWindow, state)
 	p.model.correct = p.store.pauses.correct
-	p.reports = map[string][]report{}
 	for _, k := range p.kubelets {
 		for _, c := range k.containers {
 			c.scraped = false
@@ -680,12 +676,20 @@ func (p *player) put(k *kubelet, s *usage.Scrape, summary bool) {
 		r.containers = append(r.containers, reported{keyOf(&c), c.Sample})
 	}
 	p.logf("  %s reports%s", k.name, r)
-	p.model.put(k.name, r)
-	p.reports[k.name] = append(p.reports[k.name], r)
+	got, want := usage.Report{}, p.model.put(k.name, r)
 	if summary {
-		p.store.PutSummary(k.name, s)
+		got.Missing = p.store.PutSummary(k.name, s)
 	} else {
-		p.store.Put(k.name, s)
+		got = p.store.Put(k.name, s)
+	}
+	for _, missing := range [][]usage.Missing{got.Missing, want.Missing} { // in any order
+		slices.SortFunc(missing, func(a, b usage.Missing) int {
+			return cmp.Or(cmp.Compare(a.Since, b.Since), cmp.Compare(a.SampledAt, b.SampledAt),
+				cmp.Compare(a.StartedAt, b.StartedAt))
+		})
+	}
+	if !reflect.DeepEqual(got, want) {
+		p.fail("report of %s:\n got %+v\nwant %+v", k.name, got, want)
 	}
 	for i := range s.Containers { // the store must not have retained them
 		c := &s.Containers[i]
@@ -694,14 +698,15 @@ func (p *player) put(k *kubelet, s *usage.Scrape, summary bool) {
 		clear(c.Name)
 		*c = usage.ContainerSample{}
 	}
+	p.checkFacts(k)
 	p.check()
 }
 
 func (p *player) forget(k *kubelet) {
 	p.logf("  %s", k.name)
 	p.model.forget(k.name)
-	delete(p.reports, k.name)
 	p.store.Forget(k.name)
+	p.checkFacts(k)
 	p.check()
 }
 
@@ -710,6 +715,7 @@ func (p *player) remove(k *kubelet, key podKey) {
 	p.model.remove(k.name, key, p.now)
 	p.store.RemovePod(k.name, key.namespace, key.name, p.now)
 	maps.DeleteFunc(k.ended, func(ended containerKey, _ bool) bool { return ended.podKey == key })
+	p.checkFacts(k)
 	p.check()
 	if p.err == nil && p.store.Pod(k.name, key.namespace, key.name, p.now) != nil {
 		p.fail("pod %v is served after its removal (rule 9)", key)
@@ -728,7 +734,7 @@ func (p *player) fail(format string, args ...any) {
 	}
 }
 
-// check compares what the store serves with the model, with the reports and with the true load.
+// check compares what the store serves with the model and with the true load.
 func (p *player) check() {
 	for _, k := range p.kubelets {
 		for _, key := range podKeys {
@@ -747,8 +753,8 @@ func (p *player) check() {
 func (p *player) checkPod(k *kubelet, key podKey) {
 	got := p.store.Pod(k.name, key.namespace, key.name, p.now)
 	want, asOf := p.model.pod(k.name, key, p.now)
-	if !reflect.DeepEqual(withoutClockShown(got), want) {
-		p.fail("pod %v on %s:\n got %s\nwant %s", key, k.name, show(got), show(want))
+	if !reflect.DeepEqual(got, want) {
+		p.fail("pod %v on %s:\n got %s %+v\nwant %s %+v", key, k.name, show(got), got, show(want), want)
 		return
 	}
 	if got == nil {
@@ -756,9 +762,6 @@ func (p *player) checkPod(k *kubelet, key podKey) {
 	}
 	if _, known := p.pods[got]; !known {
 		p.pods[got] = clone(*got)
-		if err := p.checkNewPod(k, key, got); err != nil {
-			p.fail("pod %v on %s: %w\n%s", key, k.name, err, show(got))
-		}
 	}
 	end := asOf.Add(maxAge) // rule 8: the last moment
 	at := func(now usage.Time) *usage.Pod { return p.store.Pod(k.name, key.namespace, key.name, now) }
@@ -786,21 +789,25 @@ func (p *player) checkNode(k *kubelet) {
 	}
 	if _, known := p.nodes[got]; !known {
 		p.nodes[got] = *got
-		var samples []received
-		for _, r := range p.reports[k.name] {
-			samples = append(samples, received{r.node, r.summary})
-		}
-		if err := checkDerived(got.Amount, samples); err != nil {
-			p.fail("node %s: %w\n%+v", k.name, err, got)
-		}
-		if isAboveCapacity(float64(got.CPUNanocores), got.Window, nodeCapacity) {
-			p.fail("node %s uses more than it has (rule 1)", k.name)
-		}
 	}
 	if end := asOf.Add(maxAge); p.store.Node(k.name, end) != got || p.store.Node(k.name, end+1) != nil {
 		p.fail("node %s does not expire after %v", k.name, end.Sub(t0))
 	}
 	p.compareWithTruth(k, k.self, got.Amount)
+}
+
+// checkFacts compares what the store knows of the samples of a node with the model.
+func (p *player) checkFacts(k *kubelet) {
+	got, known := p.store.NodeFacts(k.name)
+	if want, wantKnown := p.model.nodeFacts(k.name); got != want || known != wantKnown {
+		p.fail("facts of node %s:\n got %+v, %v\nwant %+v, %v", k.name, got, known, want, wantKnown)
+	}
+	for _, key := range podKeys {
+		got, known := p.store.PodFacts(k.name, key.namespace, key.name)
+		if want, wantKnown := p.model.podFacts(k.name, key); known != wantKnown || !reflect.DeepEqual(got, want) {
+			p.fail("facts of pod %v on %s:\n got %+v, %v\nwant %+v, %v", key, k.name, got, known, want, wantKnown)
+		}
+	}
 }
 
 // maxStep is the largest step of a clock that may go unnoticed, with the latency of a response.
@@ -809,6 +816,9 @@ func (k *kubelet) maxStep() time.Duration { return 1400*time.Millisecond + 2*2*t
 // compareWithTruth compares an Amount with the true usage, as far as the kubelet's reports can show
 // it: rates and ages may be wrong by as much as an unnoticed step of the clock makes them.
 func (p *player) compareWithTruth(k *kubelet, c *counter, a usage.Amount) {
+	if a.At <= 0 || a.Window <= 0 || a.Window > maxAge {
+		p.fail("%s on %s: there is no time or window, or it is too long: %+v", c.key, k.name, a)
+	}
 	if c.unverifiable || k.wasDateless || p.err != nil {
 		return
 	}
@@ -841,82 +851,6 @@ func (p *player) compareWithTruth(k *kubelet, c *counter, a usage.Amount) {
 		c.key, k.name, a.CPUNanocores, a.Window, a.At.Sub(t0))
 }
 
-// checkNewPod checks a new snapshot without the model, given all reports of its node.
-func (p *player) checkNewPod(k *kubelet, key podKey, pod *usage.Pod) error {
-	byName := func(a, b usage.Container) int { return strings.Compare(a.Name, b.Name) }
-	isOldest := func(c usage.Container) bool { return c.At == pod.At && c.Window == pod.Window }
-	switch {
-	case len(pod.Containers) == 0:
-		return errors.New("it is empty (rule 7)")
-	case !slices.IsSortedFunc(pod.Containers, byName):
-		return errors.New("its containers are not sorted")
-	case !slices.ContainsFunc(pod.Containers, isOldest):
-		return errors.New("its time and window are not those of a container")
-	}
-	for _, c := range pod.Containers {
-		if isAboveCapacity(float64(c.CPUNanocores), c.Window, nodeCapacity) {
-			return fmt.Errorf("container %s uses more than the node has (rule 1)", c.Name)
-		}
-	}
-	reports := p.reports[k.name]
-	last := reports[len(reports)-1]
-	for _, c := range pod.Containers {
-		key := containerKey{key, c.Name}
-		if err := checkDerived(c.Amount, samplesOf(reports, key)); err != nil {
-			return fmt.Errorf("container %s: %w", c.Name, err)
-		}
-		if !last.summary && !last.partial && len(samplesOf([]report{last}, key)) == 0 {
-			return fmt.Errorf("container %s has ended (rule 7)", c.Name)
-		}
-	}
-	return nil
-}
-
-// received is a sample as it arrived.
-type received struct {
-	usage.Sample
-	summary bool
-}
-
-func samplesOf(reports []report, key containerKey) []received {
-	var samples []received
-	for _, r := range reports {
-		for _, c := range r.containers {
-			if c.key == key {
-				samples = append(samples, received{c.sample, r.summary})
-			}
-		}
-	}
-	return samples
-}
-
-// checkDerived returns an error if an Amount cannot be derived from the samples of its series.
-func checkDerived(a usage.Amount, samples []received) error {
-	if a.At <= 0 || a.Window <= 0 {
-		return errors.New("it has no time or no window")
-	}
-	for _, end := range samples {
-		if end.At != a.At || end.Memory != a.Memory || has(end.Sample, usage.HasSwap) != a.HasSwap || end.Swap != a.Swap {
-			continue
-		}
-		rate := func(coreSeconds float64) uint64 { return uint64(math.Round(coreSeconds * 1e9 / a.Window.Seconds())) }
-		if end.summary && end.Rate == a.CPUNanocores && a.Window <= kubeletRateWindow {
-			return nil
-		}
-		if sinceStart := end.StartedAt.Add(a.Window) == end.At; sinceStart && rate(end.CPUSeconds) == a.CPUNanocores &&
-			10*time.Second <= a.Window && a.Window <= 60*time.Second {
-			return nil
-		}
-		for _, begin := range samples {
-			if begin.At.Add(a.Window) == end.At && rate(end.CPUSeconds-begin.CPUSeconds) == a.CPUNanocores &&
-				time.Second <= a.Window && a.Window <= maxAge {
-				return nil
-			}
-		}
-	}
-	return errors.New("it follows from no two samples, no start time and no kubelet-reported rate (rules 1, 4, 5)")
-}
-
 // checkUnchanged checks that no snapshot was modified after it was published.
 func (p *player) checkUnchanged() {
 	for got, want := range p.pods {
@@ -936,47 +870,12 @@ func clone(p usage.Pod) usage.Pod {
 	return p
 }
 
-// withoutClockShown returns a pod without ClockShown, which the model does not compute.
-func withoutClockShown(p *usage.Pod) *usage.Pod {
-	if p == nil {
-		return nil
-	}
-	metrics := *p
-	metrics.MaxClockShown, metrics.ClockSetBackAt = 0, 0
-	return &metrics
-}
-
 // String describes the report in logs.
 func (r report) String() string {
-	var b strings.Builder
-	switch {
-	case r.summary:
-		b.WriteString(" in a summary:")
-	case r.partial:
-		b.WriteString(" in part:")
+	s := fmt.Sprintf(" (summary %v, partial %v, date %v)", r.summary, r.partial, r.date.Sub(t0))
+	for _, c := range append([]reported{{containerKey{container: "node"}, r.node}}, r.containers...) {
+		s += fmt.Sprintf(" %v has %04b: cpu %v at %v since %v rate %dm;", c.key, c.sample.Has,
+			c.sample.CPUSeconds, c.sample.At.Sub(t0), c.sample.StartedAt.Sub(t0), c.sample.Rate/1e6)
 	}
-	if r.date != 0 {
-		fmt.Fprintf(&b, " date %v", r.date.Sub(t0))
-	}
-	write := func(name string, s usage.Sample) {
-		fmt.Fprintf(&b, " %s", name)
-		if has(s, usage.HasCPU) {
-			fmt.Fprintf(&b, " cpu %v at %v", s.CPUSeconds, s.At.Sub(t0))
-		}
-		if s.StartedAt != 0 {
-			fmt.Fprintf(&b, " since %v", s.StartedAt.Sub(t0))
-		}
-		if !has(s, usage.HasMemory) {
-			b.WriteString(" no memory")
-		}
-		if has(s, usage.HasRate) {
-			fmt.Fprintf(&b, " rate %dm", s.Rate/1e6)
-		}
-		b.WriteString(";")
-	}
-	write("node", r.node)
-	for _, c := range r.containers {
-		write(c.key.namespace+"/"+c.key.name+"/"+c.key.container, c.sample)
-	}
-	return b.String()
+	return s
 }

@@ -32,8 +32,6 @@ func sample(seconds, coreSeconds float64) usage.Sample {
 
 func started(seconds float64, s usage.Sample) usage.Sample { s.StartedAt = at(seconds); return s }
 
-func untimed(s usage.Sample) usage.Sample { s.Untimed = true; return s }
-
 // rated adds a kubelet-reported rate, in millicores.
 func rated(millicores uint64, s usage.Sample) usage.Sample {
 	s.Rate, s.Has = millicores*1_000_000, s.Has|usage.HasRate
@@ -94,7 +92,8 @@ func expect(t *testing.T, s *Store, pod string, now float64, want string) {
 	}
 }
 
-// TestPods puts scrapes of one node and reads a pod after each of them.
+// TestPods puts scrapes of one node and reads a pod after each of them. TestSequences compares all
+// rules with a model.
 func TestPods(t *testing.T) {
 	type step struct {
 		containers []usage.ContainerSample
@@ -115,12 +114,6 @@ func TestPods(t *testing.T) {
 			// rule 6: zero is data; the time is that of the oldest container
 			{list{of("p/a", sample(15, 11.5)), of("p/b", sample(16, 20))}, "at 15 window 15: a=100m b=0m"},
 		}},
-		{"rule 2: a repeated sample keeps its time", []step{
-			{list{of("p/a", sample(0, 10))}, "none"},
-			{list{of("p/a", sample(10, 11))}, "at 10 window 10: a=100m"},
-			{list{of("p/a", sample(10, 11))}, "at 10 window 10: a=100m"},
-			{list{of("p/a", sample(40, 17))}, "at 40 window 30: a=200m"},
-		}},
 		{"rules 4, 7: a restart keeps the last complete snapshot", []step{
 			{list{of("p/a", sample(0, 10)), of("p/b", sample(0, 5))}, "none"},
 			{list{of("p/a", sample(15, 11.5)), of("p/b", sample(15, 6.5))}, "at 15 window 15: a=100m b=100m"},
@@ -138,16 +131,6 @@ func TestPods(t *testing.T) {
 			// A container that ended leaves the pod, even if nothing else is new.
 			{list{of("p/b", started(28, sample(60, 4)))}, "at 60 window 30: b=100m"},
 		}},
-		{"rule 9: a pod that ended", []step{
-			{list{of("p/a", sample(0, 10)), of("q/a", sample(0, 10))}, "none"},
-			{list{of("p/a", sample(15, 11.5)), of("q/a", sample(15, 10))}, "at 15 window 15: a=100m"},
-			{list{of("o/a", started(18, sample(30, 6))), of("q/a", sample(30, 13))}, "none"},
-		}},
-		{"rule 9: a new pod", []step{
-			{list{of("q/a", sample(0, 10))}, "none"},
-			{list{of("q/a", sample(15, 11.5))}, "none"},
-			{list{of("p/a", started(18, sample(30, 6))), of("q/a", sample(30, 13))}, "at 30 window 12: a=500m"},
-		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newStore()
@@ -158,116 +141,6 @@ func TestPods(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestUnknownPods(t *testing.T) {
-	s := newStore()
-	s.Put("n1", scrape(0, of("p/a", sample(0, 10))))
-	s.Put("n1", scrape(15, of("p/a", sample(15, 11.5))))
-	expect(t, s, "p", 15, "at 15 window 15: a=100m")
-	for _, key := range [][3]string{{"n1", "other", "p"}, {"n1", "n", "q"}, {"n2", "n", "p"}} {
-		if got := s.Pod(key[0], key[1], key[2], at(15)); got != nil {
-			t.Errorf("%v: got %s, want none", key, show(got))
-		}
-	}
-	expect(t, s, "p", 75, "at 15 window 15: a=100m") // rule 8
-	expect(t, s, "p", 75.1, "none")
-	s.Forget("n1")
-	expect(t, s, "p", 15, "none")
-	if got := s.Stats(at(15)); got != (Stats{}) {
-		t.Errorf("after Forget: got %+v, want none", got)
-	}
-	s.Forget("n1") // an unknown node
-}
-
-func TestNodeMetrics(t *testing.T) {
-	s := newStore()
-	put := func(seconds, core float64) {
-		s.Put("n1", &usage.Scrape{At: at(seconds), Node: sample(seconds, core)})
-	}
-	put(0, 100)
-	if s.Node("n1", at(0)) != nil {
-		t.Error("got a rate from one sample")
-	}
-	put(10, 120)
-	n := s.Node("n1", at(10))
-	if n == nil || n.Name != "n1" || n.CPUNanocores != 2e9 || n.Window != 10*time.Second || n.Memory != 1<<20 {
-		t.Fatalf("got %+v, want 2 cores over 10s", n)
-	}
-	s.Put("n1", scrape(20)) // a response without the node
-	if s.Node("n1", at(70)) != n || s.Node("n1", at(70.1)) != nil {
-		t.Error("the node's metrics do not expire at the maximum age")
-	}
-	put(80, 121)
-	if s.Node("n1", at(80)) != nil {
-		t.Error("got a rate over 70 s") // rule 5
-	}
-	put(90, 131)
-	if n := s.Node("n1", at(90)); n == nil || n.CPUNanocores != 1e9 {
-		t.Errorf("got %+v, want a rate from the second sample after the gap", n)
-	}
-	s.Forget("n1")
-	if s.Node("n1", at(90)) != nil {
-		t.Error("a forgotten node is served") // rule 9
-	}
-}
-
-// TestOlderSamples has kubelets without Date headers. Single older samples are ignored; several in
-// a row show that the node's clock was set back.
-func TestOlderSamples(t *testing.T) { // rule 3
-	s := newStore()
-	put := func(now, sampled, coreSeconds float64, want string) {
-		t.Helper()
-		s.Put("n1", scrape(now, of("p/a", sample(sampled, coreSeconds))))
-		expect(t, s, "p", now, want)
-	}
-	put(0, 0, 10, "none")
-	put(15, 15, 11.5, "at 15 window 15: a=100m")
-	for i := range 6 {
-		now := 30 + 15*float64(i)
-		put(now, now-40, 1, fmt.Sprintf("at %v window 15: a=100m", now-15))
-		put(now, now, 11.5+1.5*float64(i+1), fmt.Sprintf("at %v window 15: a=100m", now))
-	}
-	if got, want := s.Counts(), (Counts{OlderSamples: 6, Baselines: 1}); got != want {
-		t.Errorf("single older samples: got %+v, want %+v", got, want)
-	}
-
-	s = newStore()
-	put(0, 40, 10, "none")
-	put(15, 55, 11.5, "at 55 window 15: a=100m")
-	for _, now := range []float64{20, 25, 30} {
-		put(now, now, 13, "at 55 window 15: a=100m")
-	}
-	put(40, 40, 15, "at 40 window 10: a=200m")
-	if got, want := s.Counts(), (Counts{OlderSamples: 3, ClockStepsBack: 1, Baselines: 2}); got != want {
-		t.Errorf("a clock that was set back: got %+v, want %+v", got, want)
-	}
-}
-
-// TestPodIsReadFromItsNode is rule 10: what other nodes report of a pod is never served for it.
-func TestPodIsReadFromItsNode(t *testing.T) {
-	s := newStore()
-	put := func(node string, seconds, startedAt, core float64) {
-		s.Put(node, scrape(seconds, of("p/a", started(startedAt, sample(seconds, core)))))
-	}
-	read := func(node string, now float64, want string) {
-		t.Helper()
-		if got := show(s.Pod(node, "n", "p", at(now))); got != want {
-			t.Errorf("on %s after %v s: got %s, want %s", node, now, got, want)
-		}
-	}
-	put("bound", 0, -1000, 10)
-	put("bound", 15, -1000, 25)
-	put("cut off", 0, -1000, 10)
-	put("cut off", 15, -1000, 10.15)
-	put("cut off", 30, 17, 0.13) // its container restarts there
-	put("cut off", 45, 17, 0.28)
-	read("bound", 45, "at 15 window 15: a=1000m")
-	read("cut off", 45, "at 45 window 15: a=10m")
-	s.Put("cut off", scrape(50))
-	s.Forget("cut off")
-	read("bound", 50, "at 15 window 15: a=1000m")
-	read("cut off", 50, "none")
 }
 
 // fill makes sc a scrape of a node at some time, with 30 pods of 2 containers.
@@ -307,30 +180,6 @@ func BenchmarkPut(b *testing.B) {
 	}
 }
 
-func BenchmarkPod(b *testing.B) {
-	s := newStore()
-	var keys [][2]string
-	for n := range 1000 {
-		for i := range 2 {
-			sc := scrape(float64(i * 15))
-			for p := range 30 {
-				sc.Containers = append(sc.Containers, of(fmt.Sprintf("pod-%d-%d/a", n, p), sample(float64(i*15), 0)))
-			}
-			s.Put(fmt.Sprint(n), sc)
-		}
-		for p := range 30 {
-			keys = append(keys, [2]string{fmt.Sprint(n), fmt.Sprintf("pod-%d-%d", n, p)})
-		}
-	}
-	i := 0
-	for b.Loop() {
-		if key := &keys[i%len(keys)]; s.Pod(key[0], "n", key[1], at(15)) == nil {
-			b.Fatal("none")
-		}
-		i++
-	}
-}
-
 // BenchmarkKept reports the memory per container of 1000 nodes with 30 pods of 2 containers, after
 // some scrapes.
 func BenchmarkKept(b *testing.B) {
@@ -362,16 +211,4 @@ func heap() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
-}
-
-// TestStartMovesInStartUp is rule 4: a start time that is just before each sample does not keep a
-// container in its start-up.
-func TestStartMovesInStartUp(t *testing.T) {
-	s := newStoreWith(&ContainerState{Running: true, EarliestStart: at(1000)}) // not known yet by this clock
-	for now := 0.0; now <= 60; now += 8 {
-		s.Put("n1", scrape(now, of("p/a", started(now-3, sample(now, now/10)))))
-		if now > 24 && s.Pod("n1", "n", "p", at(now)) == nil {
-			t.Errorf("after %v s: the pod is not served", now)
-		}
-	}
 }
