@@ -140,7 +140,8 @@ func TestNotFoundIsNotExplained(t *testing.T) {
 			"/namespaces/none/pods/web-1":       pods + ` "web-1" not found: pod "web-1" is not running in namespace "none"`,
 			"/namespaces/apps/pods/no-metrics":  pods + ` "no-metrics" not found: pod "no-metrics" ` + noMetrics,
 			"/namespaces/apps/pods/predecessor": pods + ` "predecessor" not found: pod "predecessor" ` + noMetrics,
-			"/nodes/none":                       nodes + ` "none" not found: node "none" does not exist or is not selected for scraping`,
+			"/nodes/none": nodes + ` "none" not found: ` +
+				`node "none" does not exist or is not selected for scraping`,
 			"/nodes/node-no-metrics": nodes + ` "node-no-metrics" not found: ` +
 				`there are no current metrics from the kubelet of node "node-no-metrics"`,
 		} {
