@@ -297,7 +297,7 @@ func drip(r *http.Request) (*http.Response, error) {
 // TestTwoPodsOnANode checks that devices do not count twice while an update of the exporters runs
 // two pods on a node, that the older one counts, and that either pod may fail or end.
 func TestTwoPodsOnANode(t *testing.T) {
-	run(t, func(t *testing.T, w *world) {
+	run(t, func(_ *testing.T, w *world) {
 		w.set("10.0.0.1:1", series("a-n1", 1))
 		old := w.start("old", "n1", "10.0.0.1", time.Hour)
 		time.Sleep(time.Minute)
@@ -488,7 +488,7 @@ func measured(ago time.Duration) func(*http.Request) (*http.Response, error) {
 // TestOldTimestamps checks that values with timestamps expire by them, but not before the next
 // scrape.
 func TestOldTimestamps(t *testing.T) {
-	run(t, func(t *testing.T, w *world) {
+	run(t, func(_ *testing.T, w *world) {
 		w.setFunc("10.0.0.1:1", measured(14990*time.Millisecond)) // the limit is 30 s − 10 s − 5 s
 		w.start("e", "n1", "10.0.0.1", 0)
 		time.Sleep(startWindow)
@@ -502,7 +502,7 @@ func TestOldTimestamps(t *testing.T) {
 // TestTimestampsOfRemovedPods checks that a new pod does not get a value that was measured before an
 // earlier pod of its name was deleted, even if the exporter sends it later.
 func TestTimestampsOfRemovedPods(t *testing.T) {
-	run(t, func(t *testing.T, w *world) {
+	run(t, func(_ *testing.T, w *world) {
 		w.setFunc("10.0.0.1:1", measured(9900*time.Millisecond)) // the interval is 10 s
 		w.start("e", "n1", "10.0.0.1", 0)
 		time.Sleep(30 * time.Second)

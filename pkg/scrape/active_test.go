@@ -551,7 +551,8 @@ func TestSlowNodeIsNotScrapedAllTheTime(t *testing.T) {
 			time.Sleep(took)
 			return nil
 		}
-		run(t, Config{Active: Active{Resolution: 5 * time.Second, Budget: 10}}, slow, func(t *testing.T, c *cluster, s *Scraper) {
+		config := Config{Active: Active{Resolution: 5 * time.Second, Budget: 10}}
+		run(t, config, slow, func(t *testing.T, c *cluster, s *Scraper) {
 			names := setNodes(s, 1)
 			for range 20 {
 				read(s, 0, names)

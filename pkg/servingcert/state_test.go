@@ -30,7 +30,9 @@ func mustIssue(t testing.TB, names []string, at time.Time, lifetime time.Duratio
 }
 
 // mustIssueBy issues a pair whose certificates are changed before they are signed.
-func mustIssueBy(t testing.TB, at time.Time, lifetime time.Duration, changeLeaf, changeCA func(*x509.Certificate)) *pair {
+func mustIssueBy(
+	t testing.TB, at time.Time, lifetime time.Duration, changeLeaf, changeCA func(*x509.Certificate),
+) *pair {
 	t.Helper()
 	p := mustIssue(t, rules.Names, at, lifetime)
 	leaf, ca := *p.leaf, *p.ca

@@ -168,7 +168,8 @@ func (w *world) startWith(lifetime time.Duration) *replica {
 	w.t.Helper()
 	m := newManager(w.t, Config{
 		Client: w.api.Config(), Secret: "serving", ConfigMap: w.configMap,
-		Names: []string{host, "kube-vitals"}, Service: host + ":443", APIServices: []string{stable, beta}, Lifetime: lifetime, Settle: settle,
+		Names: []string{host, "kube-vitals"}, Service: host + ":443", APIServices: []string{stable, beta},
+		Lifetime: lifetime, Settle: settle,
 	})
 	r := &replica{Manager: m}
 	r.AddListener(r)
