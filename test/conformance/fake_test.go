@@ -52,7 +52,7 @@ const scrapeInterval = 10 * time.Second
 // newCluster returns a cluster with two nodes and two pods.
 func newCluster(t *testing.T, defect string) *cluster {
 	t.Helper()
-	plain := clientset.NewSimpleClientset() //nolint:staticcheck // managed fields would take a third of the CPU
+	plain := clientset.NewSimpleClientset() // managed fields would take a third of the CPU
 	c := &cluster{Clientset: plain, defect: defect, started: time.Now(), created: map[string]int{}}
 	c.PrependReactor("create", "*", c.create)
 	c.PrependReactor("delete", "pods", c.delete)

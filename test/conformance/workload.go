@@ -177,8 +177,10 @@ func (e *env) createAutoscaler(ctx context.Context) error {
 				// The target is what the busy container has, so that nothing is scaled.
 				Metrics: []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType,
 					Resource: &autoscalingv2.ResourceMetricSource{
-						Name:   corev1.ResourceCPU,
-						Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: new(int32(100))},
+						Name: corev1.ResourceCPU,
+						Target: autoscalingv2.MetricTarget{
+							Type: autoscalingv2.UtilizationMetricType, AverageUtilization: new(int32(100)),
+						},
 					}}},
 			},
 		}, metav1.CreateOptions{})

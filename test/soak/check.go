@@ -139,7 +139,8 @@ func (o *oracle) checkMetrics(object *object, s served, e exchange) (what, detai
 	}
 	oldest, of, what := o.explain(n, all, s, e)
 	if what != "" {
-		detail = fmt.Sprintf("%+v over %s until %s; the samples are:", s.usages, s.window, s.timestamp.UTC().Format(time.TimeOnly))
+		detail = fmt.Sprintf("%+v over %s until %s; the samples are:", s.usages, s.window,
+			s.timestamp.UTC().Format(time.TimeOnly))
 		for _, readings := range all {
 			detail += readings.describe(e.sent) + ";"
 		}

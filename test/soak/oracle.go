@@ -216,8 +216,8 @@ func (o *object) describe(now time.Time) string {
 		return now.Sub(t).Round(time.Second).String() + " ago"
 	}
 	n := o.node
-	return fmt.Sprintf("undisturbed since %s, and its node since %s; a container restarted %s; the last fault, %q, began %s;"+
-		" the clock was set to be %s ahead %s; start times move: %t", ago(o.undisturbed), ago(n.undisturbed),
+	return fmt.Sprintf("undisturbed since %s, and its node since %s; a container restarted %s; the last fault, %q, "+
+		"began %s; the clock was set to be %s ahead %s; start times move: %t", ago(o.undisturbed), ago(n.undisturbed),
 		ago(o.restarted), n.fault, ago(n.failing), n.offset, ago(n.stepped), n.startsMove)
 }
 
