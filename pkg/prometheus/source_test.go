@@ -265,10 +265,7 @@ func TestNewContainers(t *testing.T) { // rule 4
 			}
 			f.put("app", "", -35, 4, -20, 7, -5, 10)
 			f.put("new", "", -5, 3)
-			f.set(func() {
-				f.series[`container_start_time_seconds{container="new",namespace="ns",node="n1",pod="web"}`] =
-					[]point{{At: f.start, Value: float64(f.start.Add(-25*time.Second)) / 1e9}}
-			})
+			f.putStart("new", -25)
 			f.mustRefresh()
 			f.wantPod(tc.want)
 		})
