@@ -18,10 +18,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
@@ -183,11 +185,16 @@ func (h handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // newFixture returns a fixture with a node n1, on which all containers exist.
 func newFixture(t *testing.T, config string) *fixture {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+	return newEngine(t).newFixture(t, writeFile(t, t.TempDir(), "config.yaml", config))
+}
+
+func writeFile(t *testing.T, dir, name, content string) (file string) {
+	t.Helper()
+	file = filepath.Join(dir, name)
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return newEngine(t).newFixture(t, file)
+	return file
 }
 
 func (e *engine) newFixture(t *testing.T, file string) *fixture {
@@ -281,6 +288,18 @@ func (f *fixture) mustRefresh() Result {
 // podUsage returns what is served of the pod web, or nil.
 func (f *fixture) podUsage() *usage.Pod {
 	return f.store.Pod("n1", "ns", "web", f.clock.At(time.Now()))
+}
+
+// logLines returns a context with a logger, and the lines that it has logged.
+func logLines(t *testing.T) (ctx context.Context, lines *[]string) {
+	lines = new([]string)
+	logger := funcr.New(func(_, args string) { *lines = append(*lines, args) }, funcr.Options{})
+	return klog.NewContext(t.Context(), logger), lines
+}
+
+// authorization returns the credentials of the last request.
+func (f *fixture) authorization() string {
+	return f.requests[len(f.requests)-1].Header.Get("Authorization")
 }
 
 // wantPod compares the millicores and the windows of the pod's containers, such as "app 250 15s". It is "" if
