@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -478,6 +477,8 @@ func (w *cluster) refresh() {
 	w.source.refresh(context.Background())
 	if w.recognized++; w.source.nodes["n1"].stamped <= 0 {
 		w.recognized = 0
+	} else if !w.byScrape {
+		w.Fatal("took the times of the kubelet for those of scrapes")
 	}
 	w.check()
 }
@@ -508,71 +509,55 @@ func (w *cluster) check() {
 func (w *cluster) verify(s *slot, a *usage.Amount, uid inventory.UID) {
 	w.served++
 	s.served = w.second()
-	served := float64(a.CPUNanocores) / 1e9
+	served, begin := float64(a.CPUNanocores)/1e9, a.At.Add(-a.Window)
 	isAt := func(t, other usage.Time, margin time.Duration) bool { return t.Sub(other).Abs() <= margin }
-	best, problem := math.Inf(1), "no sample at its end"
-	better := func(score float64, format string, args ...any) {
-		if score < best {
-			best, problem = score, fmt.Sprintf(format, args...)
-		}
+	isServed := func(t *truth, value float64, since usage.Time) bool {
+		used, window := t.Value-value, t.when.Sub(since).Seconds()
+		return served >= used/(window+2.1)-1e-3 && served <= used/max(0.01, window-2.1)+1e-3
 	}
-	for _, t := range s.all {
+	isTooShort := w.recognized > int(maxAge/interval) && a.Window < minStampedWindow // between times of scrapes
+	problems := []string{"no sample at its end"}
+	for i := range s.all {
+		t := &s.all[i]
 		if !isAt(t.At, a.At, time.Millisecond) {
 			continue
 		}
-		if t.process.uid != uid {
-			better(1e9, "its end is of another pod")
+		switch age := w.now().Sub(t.when); {
+		case t.process.uid != uid:
+			problems = append(problems, "its end is of another pod")
+			continue
+		case age > maxAge+45*time.Second+max(0, t.At.Sub(t.when)-maxAhead):
+			problems = append(problems, fmt.Sprint("age ", age))
+			continue
+		case a.Memory != uint64(t.process.id) && !s.hadFuture:
+			problems = append(problems, fmt.Sprintf("memory of %d, want %d", a.Memory, t.process.id))
 			continue
 		}
-		if age := w.now().Sub(t.when); age > maxAge+45*time.Second+max(0, t.At.Sub(t.when)-maxAhead) {
-			better(1e8, "age %v", age)
-			continue
+		isBegin := func(f truth) bool {
+			return f.process == t.process && (f.replica == t.replica || !w.labeled) && !isTooShort && f.when < t.when &&
+				isAt(f.At, begin, time.Millisecond) && isServed(t, f.Value, f.when)
 		}
-		if a.Memory != uint64(t.process.id) && !s.hadFuture {
-			better(1e7, "memory of %d, want %d", a.Memory, t.process.id)
-			continue
+		isSinceStart := t.process.start != 0 && isAt(t.process.startedAt, begin, 1100*time.Millisecond) &&
+			isServed(t, 0, t.process.start.Add(-w.shift(t.replica)))
+		if isSinceStart || slices.ContainsFunc(s.all, isBegin) {
+			return
 		}
-		begin := a.At.Add(-a.Window)
-		compare := func(from string, value float64, when usage.Time) {
-			window := t.when.Sub(when).Seconds()
-			rate := (t.Value - value) / window
-			low, high := rate*window/(window+2.1), rate*window/max(0.01, window-2.1)
-			if served >= low-1e-3 && served <= high+1e-3 {
-				better(0, "")
-				return
-			}
-			better(math.Abs(window-a.Window.Seconds()), "from %s: true rate %.3f in %v", from, rate, t.when.Sub(when))
-		}
-		for _, f := range s.all {
-			isComparable := f.replica == t.replica || !w.labeled
-			isTooShort := w.recognized > int(maxAge/interval) && a.Window < minStampedWindow // between times of scrapes
-			if f.process == t.process && isComparable && !isTooShort && isAt(f.At, begin, time.Millisecond) && f.when < t.when {
-				compare("sample", f.Value, f.when)
-			}
-		}
-		if t.process.start != 0 && isAt(t.process.startedAt, begin, 1100*time.Millisecond) {
-			compare("start", 0, t.process.start.Add(-w.shift(t.replica)))
-		}
-		better(1e6, "no sample at its beginning")
+		problems = append(problems, fmt.Sprintf("no rate up to %.3f of process %d", t.Value, t.process.id))
 	}
-	if best > 0 {
-		w.Fatalf("after %d s: %s/%s: %.3f cores in %v before %v (%v before now): %s\n"+
-			"cached %v, interval %d, ahead %v, keeps old %v, slots %d\n%v",
-			w.second(), s.pod, s.name, served, a.Window, a.At.Sub(w.start), w.now().Sub(a.At), problem,
-			w.cached, w.interval, w.ahead, w.keepsOld, len(w.slots), w.events[max(0, len(w.events)-8):])
-	}
+	w.Fatalf("after %d s: %s/%s: %.3f cores in %v before %v (%v before now): %q\n"+
+		"cached %v, interval %d, ahead %v, keeps old %v, slots %d\n%v",
+		w.second(), s.pod, s.name, served, a.Window, a.At.Sub(w.start), w.now().Sub(a.At), problems,
+		w.cached, w.interval, w.ahead, w.keepsOld, len(w.slots), w.events[max(0, len(w.events)-8):])
 }
 
-func number(name string, preset int) int {
-	n, _ := strconv.Atoi(os.Getenv(name))
-	return cmp.Or(n, preset)
+// seeds returns the number of random clusters: ENGINE_SEEDS, or else a few.
+func seeds(few int) int {
+	n, _ := strconv.Atoi(os.Getenv("ENGINE_SEEDS"))
+	return cmp.Or(n, few)
 }
 
-// TestCluster runs random clusters for half an hour each. ENGINE_SEEDS is the number of clusters, and
-// ENGINE_FIRST the first of them.
-func TestCluster(t *testing.T) {
-	runClusters(t, number("ENGINE_SEEDS", 12), scrapes{replicas: 1})
-}
+// TestCluster runs random clusters for half an hour each.
+func TestCluster(t *testing.T) { runClusters(t, seeds(12), scrapes{replicas: 1}) }
 
 // TestScrapes runs random clusters with replicas of the scraper, and with times of scrapes.
 func TestScrapes(t *testing.T) {
@@ -580,17 +565,17 @@ func TestScrapes(t *testing.T) {
 		{replicas: 1, byScrape: true}, {replicas: 2}, {replicas: 2, labeled: true}, {replicas: 2, byScrape: true},
 		{replicas: 2, labeled: true, byScrape: true},
 	} {
-		t.Run(fmt.Sprintf("%+v", s), func(t *testing.T) { runClusters(t, number("ENGINE_SEEDS", 2), s) })
+		t.Run(fmt.Sprintf("%+v", s), func(t *testing.T) { runClusters(t, seeds(2), s) })
 	}
 }
 
 func runClusters(t *testing.T, count int, s scrapes) {
-	first, served := number("ENGINE_FIRST", 0), 0
-	for seed := first; seed < first+count; seed++ {
+	served, ran := 0, 0
+	for seed := range count {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newCluster(t, uint64(seed), s)
-				defer func() { served += w.served }()
+				defer func() { served, ran = served+w.served, ran+1 }()
 				phase := w.IntN(15)
 				for i := range 1800 {
 					w.tick()
@@ -608,7 +593,7 @@ func runClusters(t *testing.T, count int, s scrapes) {
 			})
 		})
 	}
-	if want := count * 1800 / 15 * 3; served < want {
+	if want := ran * 1800 / 15 * 3; served < want {
 		t.Errorf("got %d rates, want at least %d", served, want)
 	}
 }

@@ -25,29 +25,41 @@ type simulation struct {
 }
 
 // simulate calls tick for each second. If it returns true, the Source is refreshed, and check is called with what is
-// served of the pod, or nil.
-func simulate(t *testing.T, seed uint64, containers, seconds int, tick func(s *simulation, second int) bool,
-	check func(s *simulation, second int, p *usage.Pod)) {
-	synctest.Test(t, func(t *testing.T) {
-		e := &engine{series: map[string][]point{}, byTime: true}
-		s := &simulation{fixture: e.newFixture(t, ""), Rand: rand.New(rand.NewPCG(seed, 1)),
-			readings: make([]point, containers), stored: make([][]point, containers)}
-		s.client.file.Queries = map[kind]string{containerSwap: noQuery, nodeSwap: noQuery, containerStartTime: noQuery}
-		for second := range seconds {
-			time.Sleep(time.Second)
-			s.now = usage.At(time.Now()).Add(-e.behind)
-			if !tick(s, second) {
-				continue
+// served of the pod, or nil. Without check, the containers must have the usual load. It returns after how many
+// refreshes the pod had metrics, and after how many it had none.
+func simulate(t *testing.T, name string, seed uint64, containers, seconds int, tick func(s *simulation, second int) bool,
+	check func(s *simulation, second int, p *usage.Pod)) (served, missing int) {
+	t.Run(name, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			e := &engine{series: map[string][]point{}, byTime: true}
+			s := &simulation{fixture: e.newFixture(t, ""), Rand: rand.New(rand.NewPCG(seed, 1)),
+				readings: make([]point, containers), stored: make([][]point, containers)}
+			s.client.file.Queries = map[kind]string{containerSwap: noQuery, nodeSwap: noQuery, containerStartTime: noQuery}
+			for second := range seconds {
+				time.Sleep(time.Second)
+				s.now = usage.At(time.Now()).Add(-e.behind)
+				if !tick(s, second) {
+					continue
+				}
+				for c, points := range s.stored {
+					s.putCPU("container", containerLabels(fmt.Sprint("web/c", c), ""), points...)
+				}
+				if err := s.refresh(context.Background()).Err; err != nil && reason.Of(err) != reason.NoSamples {
+					t.Fatal(err)
+				}
+				switch p := s.podUsage(); {
+				case check != nil:
+					check(s, second, p)
+				case p == nil:
+					missing++
+				default:
+					served++
+					s.checkLoad(second, p)
+				}
 			}
-			for c, points := range s.stored {
-				s.putCPU("container", containerLabels(fmt.Sprint("web/c", c), ""), points...)
-			}
-			if err := s.refresh(context.Background()).Err; err != nil && reason.Of(err) != reason.NoSamples {
-				t.Fatal(err)
-			}
-			check(s, second, s.podUsage())
-		}
+		})
 	})
+	return served, missing
 }
 
 // read makes the kubelet read the counter of a container.
@@ -87,26 +99,6 @@ func (s *simulation) checkLoad(second int, p *usage.Pod) {
 	}
 }
 
-// countLoad returns a check of the load, and the number of refreshes after which the pod had metrics.
-func countLoad() (served *int, check func(s *simulation, second int, p *usage.Pod)) {
-	served = new(int)
-	return served, func(s *simulation, second int, p *usage.Pod) {
-		if p != nil {
-			s.checkLoad(second, p)
-			*served++
-		}
-	}
-}
-
-// mustHaveLoad checks the load of a pod that must have metrics.
-func mustHaveLoad(s *simulation, second int, p *usage.Pod) {
-	if p == nil {
-		s.Errorf("after %d s: got no metrics", second)
-		return
-	}
-	s.checkLoad(second, p)
-}
-
 // TestClockSetBack sets the clock of a node back while the engine scrapes it, and compares all rates
 // with the load. The engine rejects the samples whose times it has already.
 func TestClockSetBack(t *testing.T) {
@@ -119,29 +111,28 @@ func TestClockSetBack(t *testing.T) {
 		{15, 10, 20, true, false}, {30, 10, 20, true, false}, {15, 40, 4, false, false}, {15, 60, 20, true, false},
 		{15, 10, 4, false, true}, {30, 25, 4, false, true},
 	} {
-		t.Run(fmt.Sprintf("%+v", tc), func(t *testing.T) {
-			setBack := 20*tc.interval + 7
-			for phase := 1; phase < 15; phase += 6 {
-				served, check := countLoad()
-				simulate(t, 1, tc.containers, setBack+10*tc.interval+100, func(s *simulation, second int) bool {
-					if second == setBack {
-						s.ahead = -time.Duration(tc.back) * time.Second
-					}
-					for c := range s.readings {
-						if !tc.isCached || (second+c*7)%13 == 0 {
-							s.read(c, float64(second)*load)
-						}
-					}
-					if second%tc.interval == 0 && second > 20 {
-						s.scrape(tc.keepsOld)
-					}
-					return second%15 == phase && second > 100
-				}, check)
-				if want := 2*tc.interval - 4; *served < want {
-					t.Errorf("phase %d: got metrics after %d refreshes, want %d", phase, *served, want)
+		setBack := 20*tc.interval + 7
+		for phase := 1; phase < 15; phase += 6 {
+			name := fmt.Sprintf("%+v, phase %d", tc, phase)
+			tick := func(s *simulation, second int) bool {
+				if second == setBack {
+					s.ahead = -time.Duration(tc.back) * time.Second
 				}
+				for c := range s.readings {
+					if !tc.isCached || (second+c*7)%13 == 0 {
+						s.read(c, float64(second)*load)
+					}
+				}
+				if second%tc.interval == 0 && second > 20 {
+					s.scrape(tc.keepsOld)
+				}
+				return second%15 == phase && second > 100
 			}
-		})
+			served, _ := simulate(t, name, 1, tc.containers, setBack+10*tc.interval+100, tick, nil)
+			if want := 2*tc.interval - 4; served < want {
+				t.Errorf("%s: got metrics after %d refreshes, want %d", name, served, want)
+			}
+		}
 	}
 }
 
@@ -152,7 +143,11 @@ func TestJitter(t *testing.T) {
 	for _, interval := range []int{15, 30} {
 		for containers := 1; containers < 4; containers++ {
 			phase, down, steps, setAt := 1, 0, 0, usage.Time(0)
-			simulate(t, uint64(containers), containers, 4000, func(s *simulation, second int) bool {
+			name := fmt.Sprintf("%d containers, every %d s", containers, interval)
+			_, missing := simulate(t, name, uint64(containers), containers, 4000, func(s *simulation, second int) bool {
+				if at := s.nodes["n1"].clock.setAt; at != setAt {
+					setAt, steps = at, steps+1
+				}
 				for c, r := range s.readings {
 					if second == 0 || s.IntN(5) == 0 && s.now.Sub(r.At) >= 10*time.Second {
 						s.read(c, float64(second)*load)
@@ -165,14 +160,9 @@ func TestJitter(t *testing.T) {
 					phase, down = s.IntN(15), s.IntN(30)
 				}
 				return second%15 == phase && second >= 100 && down == 0
-			}, func(s *simulation, second int, p *usage.Pod) {
-				if at := s.nodes["n1"].clock.setAt; at != setAt {
-					setAt, steps = at, steps+1
-				}
-				mustHaveLoad(s, second, p)
-			})
-			if steps == 0 {
-				t.Error("no delay was longer by chance, so the test shows nothing")
+			}, nil)
+			if missing > 0 || steps == 0 {
+				t.Errorf("%s: %d times without metrics, %d delays were longer by chance", name, missing, steps)
 			}
 		}
 	}
@@ -182,27 +172,26 @@ func TestJitter(t *testing.T) {
 // and, without the times of kubelets, the times of samples. No rate is wrong.
 func TestEngineClockIsSet(t *testing.T) {
 	for _, by := range []int{-10, -60, -400, 60} {
-		for _, honor := range []bool{true, false} {
-			for _, keepsOld := range []bool{false, true} {
-				served, check := countLoad()
-				simulate(t, 1, 4, 1100, func(s *simulation, second int) bool {
-					if second == 500 {
-						s.behind = -time.Duration(by) * time.Second
-					}
-					for c := range s.readings {
-						s.readings[c] = point{At: usage.At(time.Now()).Add(-time.Duration(c) * time.Second), Value: float64(second-c) * load}
-						if !honor {
-							s.readings[c].At = s.now
-						}
-					}
-					if second%15 == 0 {
-						s.scrape(keepsOld)
-					}
-					return second%15 == 8 && second >= 100
-				}, check)
-				if *served < 44 {
-					t.Errorf("%d s, honored %v, keeps old %v: got metrics %d times", by, honor, keepsOld, *served)
+		for i := range 4 {
+			honor, keepsOld := i&1 == 0, i&2 == 0
+			name := fmt.Sprintf("%d s, honored %v, keeps old %v", by, honor, keepsOld)
+			served, _ := simulate(t, name, 1, 4, 1100, func(s *simulation, second int) bool {
+				if second == 500 {
+					s.behind = -time.Duration(by) * time.Second
 				}
+				for c := range s.readings {
+					s.readings[c] = point{At: usage.At(time.Now()).Add(-time.Duration(c) * time.Second), Value: float64(second-c) * load}
+					if !honor {
+						s.readings[c].At = s.now
+					}
+				}
+				if second%15 == 0 {
+					s.scrape(keepsOld)
+				}
+				return second%15 == 8 && second >= 100
+			}, nil)
+			if served < 44 {
+				t.Errorf("%s: got metrics %d times", name, served)
 			}
 		}
 	}
@@ -213,7 +202,7 @@ func TestEngineClockIsSet(t *testing.T) {
 func TestDifferentIntervals(t *testing.T) {
 	for _, intervals := range [][2]int{{15, 60}, {60, 15}, {30, 50}} {
 		var node []point
-		simulate(t, 1, 3, 900, func(s *simulation, second int) bool {
+		_, missing := simulate(t, fmt.Sprint(intervals), 1, 3, 900, func(s *simulation, second int) bool {
 			p := point{At: s.now, Value: float64(second) * load}
 			if second%intervals[0] == 0 {
 				for c := range s.readings {
@@ -225,13 +214,14 @@ func TestDifferentIntervals(t *testing.T) {
 				node = append(node, p)
 			}
 			s.putCPU("node", `{node="n1"}`, node...)
-			return second%15 == 7 && second >= 150
-		}, func(s *simulation, second int, p *usage.Pod) {
-			mustHaveLoad(s, second, p)
-			if s.store.Node("n1", s.clock.At(time.Now())) == nil {
+			if second > 160 && s.store.Node("n1", s.clock.At(time.Now())) == nil {
 				t.Errorf("%v, after %d s: the node has no metrics", intervals, second)
 			}
-		})
+			return second%15 == 7 && second >= 150
+		}, nil)
+		if missing > 0 {
+			t.Errorf("%v: %d times without metrics", intervals, missing)
+		}
 	}
 }
 
@@ -251,20 +241,16 @@ func cores(container, second int) float64 {
 }
 
 // simulateLoads has containers whose counters the kubelet reads every 10 to 20 s. The engine stores the times of
-// that, or of the scrapes.
-func simulateLoads(t *testing.T, seed uint64, interval int, honor bool,
-	check func(s *simulation, second int, p *usage.Pod)) {
+// scrapes.
+func simulateLoads(t *testing.T, seed uint64, interval int, check func(s *simulation, second int, p *usage.Pod)) {
 	counters, next := make([]float64, 4), make([]int, 4)
-	read := make([]point, 4)
-	simulate(t, seed, 4, 3600, func(s *simulation, second int) bool {
-		for c := range read {
+	simulate(t, fmt.Sprintf("seed %d, every %d s", seed, interval), seed, 4, 3600, func(s *simulation, second int) bool {
+		for c := range s.readings {
 			if counters[c] += cores(c, second); second >= next[c] {
-				read[c] = point{At: s.now.Add(time.Duration(s.IntN(500)) * time.Millisecond), Value: counters[c]}
+				s.readings[c].Value = counters[c]
 				next[c] = second + 10 + s.IntN(11)
 			}
-			if s.readings[c] = read[c]; !honor {
-				s.readings[c].At = s.now
-			}
+			s.readings[c].At = s.now
 		}
 		if second%interval == 0 {
 			s.scrape(false)
@@ -282,7 +268,7 @@ func TestTimesOfScrapes(t *testing.T) {
 		var delays []int // of steps, in seconds
 		for seed := range uint64(2) {
 			arrived := true
-			simulateLoads(t, seed, interval, false, func(_ *simulation, second int, p *usage.Pod) {
+			simulateLoads(t, seed, interval, func(_ *simulation, second int, p *usage.Pod) {
 				if p == nil || p.Window != time.Minute {
 					t.Fatalf("got %+v, want a window of 1m", p)
 				}
@@ -316,16 +302,5 @@ func TestTimesOfScrapes(t *testing.T) {
 		if slowest > 60+20+interval+2*15 { // window, kubelet, scrape, refresh
 			t.Errorf("a step has arrived after %d s", slowest)
 		}
-	}
-}
-
-// TestHonoredTimes checks that times of kubelets are never taken for those of scrapes.
-func TestHonoredTimes(t *testing.T) {
-	for seed := range uint64(2) {
-		simulateLoads(t, seed, 15, true, func(s *simulation, second int, p *usage.Pod) {
-			if n := s.nodes["n1"]; n.stamped > 0 || n.all[1].ifStamped != nil || p == nil || p.Window > 35*time.Second {
-				t.Errorf("seed %d, after %d s: got %v, %+v", seed, second, n.stamped, p)
-			}
-		})
 	}
 }
