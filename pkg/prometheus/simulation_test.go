@@ -27,8 +27,9 @@ type simulation struct {
 // simulate calls tick for each second. If it returns true, the Source is refreshed, and check is called with what is
 // served of the pod, or nil. Without check, the containers must have the usual load. It returns after how many
 // refreshes the pod had metrics, and after how many it had none.
-func simulate(t *testing.T, name string, seed uint64, containers, seconds int, tick func(s *simulation, second int) bool,
-	check func(s *simulation, second int, p *usage.Pod)) (served, missing int) {
+func simulate(t *testing.T, name string, seed uint64, containers, seconds int,
+	tick func(s *simulation, second int) bool, check func(s *simulation, second int, p *usage.Pod),
+) (served, missing int) {
 	t.Run(name, func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			e := &engine{series: map[string][]point{}, byTime: true}
@@ -180,8 +181,9 @@ func TestEngineClockIsSet(t *testing.T) {
 					s.behind = -time.Duration(by) * time.Second
 				}
 				for c := range s.readings {
-					s.readings[c] = point{At: usage.At(time.Now()).Add(-time.Duration(c) * time.Second), Value: float64(second-c) * load}
-					if !honor {
+					if s.read(c, float64(second-c)*load); honor {
+						s.readings[c].At = s.readings[c].At.Add(-time.Duration(c) * time.Second)
+					} else {
 						s.readings[c].At = s.now
 					}
 				}
