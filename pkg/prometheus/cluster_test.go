@@ -159,6 +159,7 @@ func (w *cluster) startServer() {
 			return Start{At: cmp.Or(c.StartedAt, o.StartedAt), PodCreatedAt: o.CreatedAt, IsRunning: c.Running}, true
 		},
 	})
+	w.source.client.file.Queries = map[kind]string{containerSwap: noQuery, nodeSwap: noQuery}
 	w.settled = w.second()
 	w.setNode()
 }
@@ -557,7 +558,7 @@ func seeds(few int) int {
 }
 
 // TestCluster runs random clusters for half an hour each.
-func TestCluster(t *testing.T) { runClusters(t, seeds(12), scrapes{replicas: 1}) }
+func TestCluster(t *testing.T) { runClusters(t, seeds(8), scrapes{replicas: 1}) }
 
 // TestScrapes runs random clusters with replicas of the scraper, and with times of scrapes.
 func TestScrapes(t *testing.T) {
@@ -565,7 +566,7 @@ func TestScrapes(t *testing.T) {
 		{replicas: 1, byScrape: true}, {replicas: 2}, {replicas: 2, labeled: true}, {replicas: 2, byScrape: true},
 		{replicas: 2, labeled: true, byScrape: true},
 	} {
-		t.Run(fmt.Sprintf("%+v", s), func(t *testing.T) { runClusters(t, seeds(2), s) })
+		t.Run(fmt.Sprintf("%+v", s), func(t *testing.T) { runClusters(t, seeds(1), s) })
 	}
 }
 

@@ -104,13 +104,14 @@ func (e *engine) evaluate(expression string) ([]any, error) {
 	result := []any{}
 	for _, selector := range slices.Sorted(maps.Keys(e.series)) {
 		name, labels, _ := strings.Cut(selector, "{")
+		if name != query[2] {
+			continue
+		}
 		metric := map[string]string{"__name__": name}
 		for _, l := range labelForm.FindAllStringSubmatch(labels, -1) {
 			metric[l[1]] = l[3]
 		}
-		if name != query[2] || slices.ContainsFunc(matchers, func(m []string) bool {
-			return (metric[m[1]] == m[3]) != (m[2] == "=")
-		}) {
+		if slices.ContainsFunc(matchers, func(m []string) bool { return (metric[m[1]] == m[3]) != (m[2] == "=") }) {
 			continue
 		}
 		values := [][2]any{}
