@@ -153,7 +153,7 @@ func TestFaults(t *testing.T) {
 // TestSeriesOverLimitsAreSkipped has a label that a tenant may write. Others keep their metrics.
 func TestSeriesOverLimitsAreSkipped(t *testing.T) {
 	f := newFixture(t, "")
-	f.put("side", `,tenant="`+strings.Repeat("x", 1<<20)+`"`, -20, 100, -5, 103)
+	f.put("side", `,tenant="`+strings.Repeat("x", 100<<10)+`"`, -20, 100, -5, 103)
 	f.put("app", "", -20, 100, -5, 103)
 	if result := f.mustRefresh(); result.Skipped[usage.OverLimit] != 2 { // CPU and memory
 		t.Errorf("skipped %v, want 2 series over the limits", result.Skipped)

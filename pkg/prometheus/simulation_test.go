@@ -113,7 +113,7 @@ func TestClockSetBack(t *testing.T) {
 		{15, 10, 4, false, true}, {30, 25, 4, false, true},
 	} {
 		setBack := 20*tc.interval + 7
-		for phase := 1; phase < 15; phase += 6 {
+		for phase := 1; phase < 15; phase += 8 {
 			name := fmt.Sprintf("%+v, phase %d", tc, phase)
 			tick := func(s *simulation, second int) bool {
 				if second == setBack {
@@ -145,7 +145,7 @@ func TestJitter(t *testing.T) {
 		for containers := 1; containers < 4; containers++ {
 			phase, down, steps, setAt := 1, 0, 0, usage.Time(0)
 			name := fmt.Sprintf("%d containers, every %d s", containers, interval)
-			_, missing := simulate(t, name, uint64(containers), containers, 4000, func(s *simulation, second int) bool {
+			_, missing := simulate(t, name, uint64(containers), containers, 2500, func(s *simulation, second int) bool {
 				if at := s.nodes["n1"].clock.setAt; at != setAt {
 					setAt, steps = at, steps+1
 				}
