@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,8 +44,6 @@ func benchmarkRefresh(b *testing.B, nodes int) {
 		b.Fatal(err)
 	}
 	source.client.file.Timeout, source.maxDuration = time.Hour, time.Hour
-	counting := &countingTransport{RoundTripper: source.client.http.Transport}
-	source.client.http.Transport = counting
 	defer source.client.http.CloseIdleConnections()
 	for i := range nodes {
 		source.Set(newNode("node-"+strconv.Itoa(i), fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)))
@@ -65,7 +64,11 @@ func benchmarkRefresh(b *testing.B, nodes int) {
 	b.ReportMetric(float64(heap()-before)/float64(nodes*benchPods*2), "B/container") // with the store
 	b.ReportMetric(float64(*peak-before)/(1<<20), "peak-heap-MB")
 	b.ReportMetric(cpu.Seconds()/float64(rounds), "cpu-s/refresh")
-	b.ReportMetric(float64(counting.bytes)/float64(rounds)/(1<<20), "MB/refresh")
+	var bytes countingWriter
+	for k := range presets()["resource"] {
+		writeCluster(&bytes, source.client.file.query(k, source.client.window), nodes, time.Now())
+	}
+	b.ReportMetric(float64(bytes)/(1<<20), "MB/refresh")
 	runtime.KeepAlive(samples)
 	runtime.KeepAlive(source)
 }
@@ -100,32 +103,12 @@ func watchHeap() (peak *int64, stop func()) {
 	return peak, func() { close(done); watcher.Wait() }
 }
 
-// countingTransport counts the bytes of responses.
-type countingTransport struct {
-	http.RoundTripper
-	mu    sync.Mutex
-	bytes int64
-}
+// countingWriter counts the bytes that it discards.
+type countingWriter int
 
-func (c *countingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	response, err := c.RoundTripper.RoundTrip(r)
-	if err == nil {
-		response.Body = &countingBody{response.Body, c}
-	}
-	return response, err
-}
-
-type countingBody struct {
-	io.ReadCloser
-	transport *countingTransport
-}
-
-func (b *countingBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	b.transport.mu.Lock()
-	defer b.transport.mu.Unlock()
-	b.transport.bytes += int64(n)
-	return n, err
+func (c *countingWriter) Write(p []byte) (int, error) {
+	*c += countingWriter(len(p))
+	return len(p), nil
 }
 
 const benchEngineNodes = "BENCH_ENGINE_NODES" // makes this program an engine
@@ -136,10 +119,6 @@ func startBenchEngine(b *testing.B, nodes int) string {
 	command := exec.CommandContext(b.Context(), os.Args[0])
 	command.Env = append(os.Environ(), benchEngineNodes+"="+strconv.Itoa(nodes))
 	command.Stderr = os.Stderr
-	stdin, err := command.StdinPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
 	stdout, err := command.StdoutPipe()
 	if err != nil {
 		b.Fatal(err)
@@ -148,7 +127,7 @@ func startBenchEngine(b *testing.B, nodes int) string {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() {
-		_ = stdin.Close() // ends it
+		_ = command.Process.Kill()
 		_ = command.Wait()
 	})
 	url, err := bufio.NewReader(stdout).ReadString('\n')
@@ -158,25 +137,21 @@ func startBenchEngine(b *testing.B, nodes int) string {
 	return strings.TrimSpace(url)
 }
 
-// runBenchEngine is an engine until standard input is closed. Its time advances by a scrape with
-// each refresh, which begins with the query for the CPU of containers.
+// runBenchEngine is an engine until the process is killed. Its time advances by a scrape with each refresh, which
+// begins with the query for the CPU of containers.
 func runBenchEngine(nodes int) {
-	var mu sync.Mutex
-	now := time.Now().Add(-time.Hour)
+	var now atomic.Int64
+	now.Store(time.Now().Add(-time.Hour).Unix())
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		query := r.FormValue("query")
-		mu.Lock()
 		if strings.HasPrefix(query, "container_cpu") {
-			now = now.Add(15 * time.Second)
+			now.Add(15)
 		}
-		at := now
-		mu.Unlock()
 		w.Header().Set("Content-Type", "application/json")
-		writeCluster(w, query, nodes, at)
+		writeCluster(w, query, nodes, time.Unix(now.Load(), 0))
 	}))
-	defer server.Close()
 	fmt.Println(server.URL)
-	_, _ = io.Copy(io.Discard, os.Stdin)
+	select {}
 }
 
 // writeCluster writes the response to a query at a time. The counters come with 7 samples.
@@ -186,35 +161,27 @@ func writeCluster(w io.Writer, query string, nodes int, now time.Time) {
 	b := bufio.NewWriterSize(w, 64<<10)
 	defer b.Flush()
 	_, _ = b.WriteString(`{"status":"success","data":{"resultType":"x","result":[`)
-	first := true
 	// Kubelets read each counter at a time of its own: the rows differ in the milliseconds.
-	var values [8][]byte
-	for v := range values {
+	values := func(row int) string {
 		if !counters {
-			values[v] = fmt.Appendf(nil, `"value":[%d.5,"%d"]}`, now.Unix(), 1<<30)
-			continue
+			return fmt.Sprintf(`"value":[%d.5,"%d"]`, now.Unix(), 1<<30)
 		}
-		values[v] = append(values[v], `"values":[`...)
-		for i := range 7 {
-			if i > 0 {
-				values[v] = append(values[v], ',')
-			}
-			at := now.Add(time.Duration(i-6) * 15 * time.Second).Unix()
-			values[v] = fmt.Appendf(values[v], `[%d.%d,"%d.25"]`, at, v+1, at-1_700_000_000)
+		var all []string
+		for at := now.Unix() - 90; at <= now.Unix(); at += 15 {
+			all = append(all, fmt.Sprintf(`[%d.%d,"%d.25"]`, at, row+1, at-1_700_000_000))
 		}
-		values[v] = append(values[v], `]}`...)
+		return `"values":[` + strings.Join(all, ",") + `]`
+	}
+	var rows [8]string
+	for i := range rows {
+		rows[i] = values(i)
 	}
 	count := 0
 	series := func(labels string) {
-		if !first {
+		if count++; count > 1 {
 			_ = b.WriteByte(',')
 		}
-		first = false
-		for _, s := range []string{`{"metric":{"__name__":"`, name, `","endpoint":"https-metrics",`, labels, `},`} {
-			_, _ = b.WriteString(s)
-		}
-		_, _ = b.Write(values[count%len(values)])
-		count++
+		fmt.Fprintf(b, `{"metric":{"__name__":"%s","endpoint":"https-metrics",%s},%s}`, name, labels, rows[count%len(rows)])
 	}
 	switch {
 	case strings.Contains(name, "swap"):

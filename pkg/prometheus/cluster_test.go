@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,17 +45,31 @@ type cluster struct {
 	interval int // of scrapes, in seconds
 	cached   bool
 	keepsOld bool // the engine stores samples that are older than others
-	partial  bool // the engine does not return all series
-	gap      int  // seconds in which the engine scrapes nothing
-	down     int  // seconds in which the engine does not respond
-	late     int  // seconds by which refreshes are late
-	future   int  // second of the last sample of the future
-	stepped  int  // second of the last step
-	settled  int  // second since which the limits of delays are being learned
-	served   int  // rates
-	replaced int  // second in which the node was replaced
-	events   []string
+	scrapes
+	partial    bool // the engine does not return all series
+	gap        int  // seconds in which the engine scrapes nothing
+	down       int  // seconds in which the engine does not respond
+	late       int  // seconds by which refreshes are late
+	future     int  // second of the last sample of the future
+	stepped    int  // second of the last step
+	disturbed  int  // second of the last event
+	settled    int  // second since which the limits of delays are being learned
+	served     int  // rates
+	recognized int  // refreshes in a row in which times were known to be those of scrapes
+	replaced   int  // second in which the node was replaced
+	events     []string
 }
+
+// scrapes is how the engine's samples differ from those of one scraper with the times of the kubelet.
+type scrapes struct {
+	// replicas is the number of scrapers. Each misses scrapes. If they are labeled, their series differ in a label,
+	// and their times by 4 s. Otherwise, a load balancer selects one of them for each refresh.
+	replicas int
+	labeled  bool
+	byScrape bool // samples have the times of scrapes
+}
+
+func (s scrapes) isUsual() bool { return s == scrapes{replicas: 1} }
 
 type task struct {
 	second int
@@ -67,10 +81,11 @@ type slot struct {
 	pod, name              string
 	live                   []*process // the kubelet reports any of them
 	reading                truth
-	next                   int // second of the next reading
-	stored, memory, starts []point
+	next                   int        // second of the next reading
+	stored, memory, starts [2][]point // by replica
 	all                    []truth
 	hadFuture              bool
+	served                 int // second
 }
 
 // process is one run of a container.
@@ -87,23 +102,30 @@ type truth struct {
 	point   // by the node's clock
 	when    usage.Time
 	process *process
+	replica int // that stores it so
 }
 
 const namespace = "ns"
 
-// randomOffset returns how far the clock of a node is ahead.
-func randomOffset(r *rand.Rand) time.Duration {
-	return []time.Duration{0, 0, 4 * time.Minute, 20 * time.Second, -20 * time.Second, -40 * time.Second}[r.IntN(6)]
+// setOffset sets how far the clock of a new node is ahead.
+func (w *cluster) setOffset() {
+	clocks := []time.Duration{0, 0, 4 * time.Minute, 20 * time.Second, -20 * time.Second, -40 * time.Second}
+	if w.ahead = clocks[w.IntN(len(clocks))]; w.byScrape { // else starts are by another clock than samples
+		w.ahead = 0
+	}
 }
 
-func newCluster(t *testing.T, seed uint64) *cluster {
+func newCluster(t *testing.T, seed uint64, scraped scrapes) *cluster {
 	now := time.Now()
 	w := &cluster{T: t, Rand: rand.New(rand.NewPCG(seed, 7)), clock: usage.NewClock(now), start: usage.At(now),
-		engine: &engine{series: map[string][]point{}, byTime: true}, pods: map[string]*inventory.Object{}}
+		engine: &engine{series: map[string][]point{}, byTime: true}, pods: map[string]*inventory.Object{}, scrapes: scraped}
 	w.interval = []int{15, 15, 30, 20}[w.IntN(4)]
 	w.cached, w.keepsOld = w.IntN(2) == 0, w.IntN(3) == 0
-	w.ahead = randomOffset(w.Rand)
+	w.setOffset()
 	w.engine.duplicate = w.IntN(8) == 0
+	if w.replicas > 1 {
+		w.interval = 15
+	}
 	w.slots = []*slot{{}}
 	for pod := range 2 + w.IntN(6) {
 		for container := range 1 + w.IntN(2) {
@@ -137,6 +159,7 @@ func (w *cluster) startServer() {
 			return Start{At: cmp.Or(c.StartedAt, o.StartedAt), PodCreatedAt: o.CreatedAt, IsRunning: c.Running}, true
 		},
 	})
+	w.source.client.file.Queries = map[kind]string{containerSwap: noQuery, nodeSwap: noQuery}
 	w.settled = w.second()
 	w.setNode()
 }
@@ -272,34 +295,48 @@ func (w *cluster) tick() {
 			if len(s.live) > 0 {
 				p := s.live[w.IntN(len(s.live))]
 				at := w.nodeNow().Add(time.Duration(i) * 7 * time.Millisecond)
-				s.reading = truth{point{At: at, Value: p.counter}, w.now(), p}
+				s.reading = truth{point: point{At: at, Value: p.counter}, when: w.now(), process: p}
 			}
 		}
 		if len(s.live) == 0 || s.reading.process != nil && !slices.Contains(s.live, s.reading.process) {
 			s.reading = truth{}
 		}
-		if second%w.interval == 0 && w.gap == 0 && s.reading.process != nil {
-			w.ingest(s)
+		for replica := range w.replicas {
+			isMissed := w.replicas > 1 && w.IntN(20) == 0
+			if second%w.interval == 7*replica && w.gap == 0 && s.reading.process != nil && !isMissed {
+				w.ingest(s, replica)
+			}
 		}
 	}
 }
 
+// shift returns how far the times that a replica stores are ahead.
+func (w *cluster) shift(replica int) time.Duration {
+	if w.labeled {
+		return time.Duration(replica) * 4 * time.Second
+	}
+	return 0
+}
+
 // ingest stores the reading of a slot in the engine.
-func (w *cluster) ingest(s *slot) {
+func (w *cluster) ingest(s *slot, replica int) {
 	r := s.reading
+	if r.replica = replica; w.byScrape {
+		r.At, r.when = w.now(), w.now()
+	}
+	r.At = r.At.Add(w.shift(replica))
 	if r.At.Sub(w.now()) > 10*time.Minute {
 		return
 	}
 	s.all = append(s.all, r)
-	s.stored = ingest(s.stored, r.point, w.keepsOld)
-	s.memory = ingest(s.memory, point{At: r.At, Value: float64(r.process.id)}, w.keepsOld)
-	s.starts = ingest(s.starts, point{At: w.now(), Value: float64(r.process.startedAt) / 1e9}, false)
-	const keep = 80
-	for _, points := range []*[]point{&s.stored, &s.memory, &s.starts} {
-		if len(*points) > keep {
-			*points = (*points)[len(*points)-keep:]
-		}
+	store := func(points *[]point, p point, keepsOld bool) {
+		const keep = 80
+		all := ingest(*points, p, keepsOld)
+		*points = all[max(0, len(all)-keep):]
 	}
+	store(&s.stored[replica], r.point, w.keepsOld)
+	store(&s.memory[replica], point{At: r.At, Value: float64(r.process.id)}, w.keepsOld)
+	store(&s.starts[replica], point{At: w.now(), Value: float64(r.process.startedAt) / 1e9}, false)
 }
 
 func (w *cluster) event(format string, args ...any) {
@@ -315,9 +352,10 @@ func (w *cluster) happen() {
 	// it was one, cannot be noticed.
 	isForced := kind == 'F' && (w.down > 0 || w.gap > 0)
 	isOutage := slices.Contains([]byte("gdp"), kind) && (len(w.tasks) > 0 || w.second()-w.future < 480)
-	if isForced || isOutage {
+	if isForced || isOutage || !w.isUsual() && strings.ContainsRune("FsSf", rune(kind)) {
 		return
 	}
+	w.disturbed = w.second()
 	switch kind {
 	case 'r':
 		o := w.pods[s.pod]
@@ -376,8 +414,9 @@ func (w *cluster) happen() {
 			return
 		}
 		w.replaced, w.settled = w.second(), w.second()
+		w.disturbed += 300 // the clock of the node before may have been ahead by as much
 		w.event("node replaced")
-		w.ahead = randomOffset(w.Rand)
+		w.setOffset()
 		w.startNode()
 	case 'p':
 		w.partial, w.settled = true, w.second()
@@ -389,8 +428,8 @@ func (w *cluster) happen() {
 			p, at := s.live[0], w.nodeNow().Add(ahead)
 			w.future = w.second()
 			s.hadFuture = true // queries for memory return the latest sample, whatever its time is
-			s.reading = truth{point{At: at, Value: p.counter}, w.now(), p}
-			w.ingest(s)
+			s.reading = truth{point: point{At: at, Value: p.counter}, when: w.now(), process: p}
+			w.ingest(s, 0)
 		}
 	case 'l':
 		if w.second()-w.stepped < 120 {
@@ -409,24 +448,39 @@ func (w *cluster) refresh() {
 			w.engine.respond = func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusServiceUnavailable) }
 		}
 		clear(w.engine.series)
+		chosen := 0
+		if w.replicas > 1 {
+			chosen = w.IntN(w.replicas)
+		}
 		for _, s := range w.slots {
-			if w.partial && w.IntN(2) == 0 || len(s.stored) == 0 {
+			if w.partial && w.IntN(2) == 0 {
 				continue
 			}
-			labels, kind := `{node="n1"}`, "node"
-			if s.pod != "" {
-				kind = "container"
-				labels = fmt.Sprintf(`{container="%s",namespace="%s",node="n1",pod="%s"}`, s.name, namespace, s.pod)
-			}
-			w.engine.series[kind+"_cpu_usage_seconds_total"+labels] = s.stored
-			w.engine.series[kind+"_memory_working_set_bytes"+labels] = s.memory
-			if s.pod != "" {
-				w.engine.series["container_start_time_seconds"+labels] = s.starts
+			for replica, stored := range s.stored {
+				if len(stored) == 0 || !w.labeled && replica != chosen {
+					continue
+				}
+				label := ""
+				if w.labeled {
+					label = fmt.Sprintf(`,replica="%d"`, replica)
+				}
+				kind, labels := "node", `{node="n1"`+label+`}`
+				if s.pod != "" {
+					kind, labels = "container", containerLabels(s.pod+"/"+s.name, label)
+					w.engine.series["container_start_time_seconds"+labels] = s.starts[replica]
+				}
+				w.engine.series[kind+"_cpu_usage_seconds_total"+labels] = stored
+				w.engine.series[kind+"_memory_working_set_bytes"+labels] = s.memory[replica]
 			}
 		}
 		w.partial = false
 	})
 	w.source.refresh(context.Background())
+	if w.recognized++; w.source.nodes["n1"].stamped <= 0 {
+		w.recognized = 0
+	} else if !w.byScrape {
+		w.Fatal("took the times of the kubelet for those of scrapes")
+	}
 	w.check()
 }
 
@@ -437,21 +491,17 @@ func (w *cluster) check() {
 			if n := w.view.Store.Node("n1", now); n != nil {
 				w.verify(s, &n.Amount, inventory.UID{})
 			}
-			continue
-		}
-		o := w.pods[s.pod]
-		if o == nil || o.Phase != inventory.PodRunning {
-			continue
-		}
-		for _, p := range w.view.PodUsages([]*inventory.Object{o}, now) {
-			if p == nil {
-				continue
-			}
-			for i := range p.Containers {
-				if c := &p.Containers[i]; c.Name == s.name {
-					w.verify(s, &c.Amount, o.UID)
+		} else if o := w.pods[s.pod]; o != nil && o.Phase == inventory.PodRunning {
+			for _, p := range w.view.PodUsages([]*inventory.Object{o}, now) {
+				for i := 0; p != nil && i < len(p.Containers); i++ {
+					if c := &p.Containers[i]; c.Name == s.name {
+						w.verify(s, &c.Amount, o.UID)
+					}
 				}
 			}
+		}
+		if quiet := w.second() - max(w.disturbed, w.settled, s.served); !w.isUsual() && quiet > 150 {
+			w.Fatalf("%s/%s has no metrics, %d s after the last event", s.pod, s.name, quiet)
 		}
 	}
 }
@@ -459,73 +509,74 @@ func (w *cluster) check() {
 // verify checks that a rate is that between two samples of one process.
 func (w *cluster) verify(s *slot, a *usage.Amount, uid inventory.UID) {
 	w.served++
-	served := float64(a.CPUNanocores) / 1e9
+	s.served = w.second()
+	served, begin := float64(a.CPUNanocores)/1e9, a.At.Add(-a.Window)
 	isAt := func(t, other usage.Time, margin time.Duration) bool { return t.Sub(other).Abs() <= margin }
-	best, problem := math.Inf(1), "no sample at its end"
-	better := func(score float64, format string, args ...any) {
-		if score < best {
-			best, problem = score, fmt.Sprintf(format, args...)
-		}
+	isServed := func(t *truth, value float64, since usage.Time) bool {
+		used, window := t.Value-value, t.when.Sub(since).Seconds()
+		return served >= used/(window+2.1)-1e-3 && served <= used/max(0.01, window-2.1)+1e-3
 	}
-	for _, t := range s.all {
+	isTooShort := w.recognized > int(maxAge/interval) && a.Window < minStampedWindow // between times of scrapes
+	problems := []string{"no sample at its end"}
+	for i := range s.all {
+		t := &s.all[i]
 		if !isAt(t.At, a.At, time.Millisecond) {
 			continue
 		}
-		if t.process.uid != uid {
-			better(1e9, "its end is of another pod")
+		switch age := w.now().Sub(t.when); {
+		case t.process.uid != uid:
+			problems = append(problems, "its end is of another pod")
+			continue
+		case age > maxAge+45*time.Second+max(0, t.At.Sub(t.when)-maxAhead):
+			problems = append(problems, fmt.Sprint("age ", age))
+			continue
+		case a.Memory != uint64(t.process.id) && !s.hadFuture:
+			problems = append(problems, fmt.Sprintf("memory of %d, want %d", a.Memory, t.process.id))
 			continue
 		}
-		if age := w.now().Sub(t.when); age > maxAge+45*time.Second+max(0, t.At.Sub(t.when)-maxAhead) {
-			better(1e8, "age %v", age)
-			continue
+		isBegin := func(f truth) bool {
+			return f.process == t.process && (f.replica == t.replica || !w.labeled) && !isTooShort && f.when < t.when &&
+				isAt(f.At, begin, time.Millisecond) && isServed(t, f.Value, f.when)
 		}
-		if a.Memory != uint64(t.process.id) && !s.hadFuture {
-			better(1e7, "memory of %d, want %d", a.Memory, t.process.id)
-			continue
+		isSinceStart := t.process.start != 0 && isAt(t.process.startedAt, begin, 1100*time.Millisecond) &&
+			isServed(t, 0, t.process.start.Add(-w.shift(t.replica)))
+		if isSinceStart || slices.ContainsFunc(s.all, isBegin) {
+			return
 		}
-		begin := a.At.Add(-a.Window)
-		compare := func(from string, value float64, when usage.Time) {
-			window := t.when.Sub(when).Seconds()
-			rate := (t.Value - value) / window
-			low, high := rate*window/(window+2.1), rate*window/max(0.01, window-2.1)
-			if served >= low-1e-3 && served <= high+1e-3 {
-				better(0, "")
-				return
-			}
-			better(math.Abs(window-a.Window.Seconds()), "from %s: true rate %.3f in %v", from, rate, t.when.Sub(when))
-		}
-		for _, f := range s.all {
-			if f.process == t.process && isAt(f.At, begin, time.Millisecond) && f.when < t.when {
-				compare("sample", f.Value, f.when)
-			}
-		}
-		if t.process.start != 0 && isAt(t.process.startedAt, begin, 1100*time.Millisecond) {
-			compare("start", 0, t.process.start)
-		}
-		better(1e6, "no sample at its beginning")
+		problems = append(problems, fmt.Sprintf("no rate up to %.3f of process %d", t.Value, t.process.id))
 	}
-	if best > 0 {
-		w.Fatalf("after %d s: %s/%s: %.3f cores in %v before %v (%v before now): %s\n"+
-			"cached %v, interval %d, ahead %v, keeps old %v, slots %d\n%v",
-			w.second(), s.pod, s.name, served, a.Window, a.At.Sub(w.start), w.now().Sub(a.At), problem,
-			w.cached, w.interval, w.ahead, w.keepsOld, len(w.slots), w.events[max(0, len(w.events)-8):])
+	w.Fatalf("after %d s: %s/%s: %.3f cores in %v before %v (%v before now): %q\n"+
+		"cached %v, interval %d, ahead %v, keeps old %v, slots %d\n%v",
+		w.second(), s.pod, s.name, served, a.Window, a.At.Sub(w.start), w.now().Sub(a.At), problems,
+		w.cached, w.interval, w.ahead, w.keepsOld, len(w.slots), w.events[max(0, len(w.events)-8):])
+}
+
+// seeds returns the number of random clusters: ENGINE_SEEDS, or else a few.
+func seeds(few int) int {
+	n, _ := strconv.Atoi(os.Getenv("ENGINE_SEEDS"))
+	return cmp.Or(n, few)
+}
+
+// TestCluster runs random clusters for half an hour each.
+func TestCluster(t *testing.T) { runClusters(t, seeds(8), scrapes{replicas: 1}) }
+
+// TestScrapes runs random clusters with replicas of the scraper, and with times of scrapes.
+func TestScrapes(t *testing.T) {
+	for _, s := range []scrapes{
+		{replicas: 1, byScrape: true}, {replicas: 2}, {replicas: 2, labeled: true}, {replicas: 2, byScrape: true},
+		{replicas: 2, labeled: true, byScrape: true},
+	} {
+		t.Run(fmt.Sprintf("%+v", s), func(t *testing.T) { runClusters(t, seeds(1), s) })
 	}
 }
 
-func number(name string, preset int) int {
-	n, _ := strconv.Atoi(os.Getenv(name))
-	return cmp.Or(n, preset)
-}
-
-// TestCluster runs random clusters for half an hour each. ENGINE_SEEDS is the number of clusters, and
-// ENGINE_FIRST the first of them.
-func TestCluster(t *testing.T) {
-	first, count, served := number("ENGINE_FIRST", 0), number("ENGINE_SEEDS", 20), 0
-	for seed := first; seed < first+count; seed++ {
+func runClusters(t *testing.T, count int, s scrapes) {
+	served, ran := 0, 0
+	for seed := range count {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newCluster(t, uint64(seed))
-				defer func() { served += w.served }()
+				w := newCluster(t, uint64(seed), s)
+				defer func() { served, ran = served+w.served, ran+1 }()
 				phase := w.IntN(15)
 				for i := range 1800 {
 					w.tick()
@@ -543,7 +594,7 @@ func TestCluster(t *testing.T) {
 			})
 		})
 	}
-	if want := count * 1800 / 15 * 3; served < want {
+	if want := ran * 1800 / 15 * 3; served < want {
 		t.Errorf("got %d rates, want at least %d", served, want)
 	}
 }

@@ -2,120 +2,81 @@ package prometheus
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
 	"encoding/pem"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
 // TestRedirects follows redirects on the same host, and sends nothing to others.
 func TestRedirects(t *testing.T) {
 	other := newEngine(t)
+	f := newFixture(t, "http: {authorization: {credentials: secret}, http_headers: {X-Scope-OrgID: {values: [tenant]}}}")
+	f.put("app", "", -20, 100, -5, 103)
 	for _, status := range []int{301, 302, 307, 308} {
-		f := newFixture(t, "http: {authorization: {credentials: secret}, http_headers: {X-Scope-OrgID: {values: [tenant]}}}")
-		f.put("app", "", -20, 100, -5, 103)
-		var target string
+		target := strings.Replace(other.URL, "127.0.0.1", "localhost", 1) + "/api/v1/query"
 		f.set(func() {
 			f.respond = func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, target, status) }
 		})
-		target = strings.Replace(other.URL, "127.0.0.1", "localhost", 1) + "/api/v1/query"
 		if result := f.refresh(context.Background()); reason.Of(result.Err) != reason.BadFormat || len(other.requests) > 0 {
 			t.Errorf("%d to another host: got %v, which got %d requests, want %v and none", status, result.Err,
 				len(other.requests), reason.BadFormat)
 		}
 	}
-	f := newFixture(t, "http: {authorization: {credentials: secret}}")
-	f.put("app", "", -20, 100, -5, 103)
+	f.set(func() { f.respond = nil })
 	handler := f.Server.Config.Handler
 	f.Server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api/v1/query" {
 			http.Redirect(w, r, "/moved/api/v1/query?"+r.URL.RawQuery, http.StatusPermanentRedirect)
 			return
 		}
-		r.URL.Path = strings.TrimPrefix(r.URL.Path, "/moved")
-		handler.ServeHTTP(w, r)
+		http.StripPrefix("/moved", handler).ServeHTTP(w, r)
 	})
 	f.mustRefresh()
 	f.wantPod("app 200 15s")
-	if got := f.requests[0].Header.Get("Authorization"); got != "Bearer secret" {
+	if got := f.authorization(); got != "Bearer secret" {
 		t.Errorf("redirected on the same host: got credentials %q", got)
 	}
-	if err := checkRedirect(newRequest("http://x:1/a"), []*http.Request{newRequest("https://x:1/")}); err == nil {
-		t.Error("followed a redirect from https to http")
-	}
-	if err := checkRedirect(newRequest("http://x:2/a"), []*http.Request{newRequest("http://x:1/")}); err == nil {
-		t.Error("followed a redirect to another port")
+	request := func(url string) *http.Request { return httptest.NewRequest(http.MethodGet, url, nil) }
+	for _, from := range []string{"https://x:1/", "http://x:2/"} { // another scheme, another port
+		if err := checkRedirect(request("http://x:1/a"), []*http.Request{request(from)}); err == nil {
+			t.Errorf("followed a redirect from %s to http://x:1", from)
+		}
 	}
 }
-
-func newRequest(url string) *http.Request { return httptest.NewRequest(http.MethodGet, url, nil) }
 
 // TestRotatedFiles replaces the files that the configuration names, but not the configuration.
 func TestRotatedFiles(t *testing.T) {
-	f := newFixture(t, "")
+	dir := t.TempDir()
+	writeFile(t, dir, "token", "one")
+	writeFile(t, dir, "ca.crt", string(kubelettest.NewCA().PEM()))
+	f := newEngine(t).newFixture(t, writeFile(t, dir, "config.yaml",
+		"http: {authorization: {credentials_file: token}, tls_config: {ca_file: ca.crt}}"))
 	f.put("app", "", -20, 100, -5, 103)
 	secure := httptest.NewTLSServer(f.Server.Config.Handler)
 	defer secure.Close()
-	dir := t.TempDir()
-	write := func(name string, content []byte) {
-		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	certificate := func(der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}) }
-	write("token", []byte("one"))
-	write("ca.crt", certificate(otherCA(t)))
-	write("config.yaml", []byte("http: {authorization: {credentials_file: token}, tls_config: {ca_file: ca.crt}}"))
-	client, err := newClient(Config{
-		URL: secure.URL, File: filepath.Join(dir, "config.yaml"), Interval: interval,
-		Reloaded: func(string, error) { t.Error("the configuration has not changed") },
-	}, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.http.CloseIdleConnections()
-	f.client = client
+	f.client.url.Scheme, f.client.url.Host = "https", secure.Listener.Addr().String()
+	f.client.Reloaded = func(string, error) { t.Error("the configuration has not changed") }
 	if result := f.refresh(context.Background()); reason.Of(result.Err) != reason.TLSAuthority {
 		t.Errorf("with another CA: got %v, want %v", result.Err, reason.TLSAuthority)
 	}
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})
+	writeFile(t, dir, "ca.crt", string(ca))
 	for _, token := range []string{"one", "two"} {
-		write("ca.crt", certificate(secure.Certificate().Raw))
-		write("token", []byte(token))
-		client.reload()
+		writeFile(t, dir, "token", token)
+		f.client.reload()
 		f.mustRefresh()
 		f.wantPod("app 200 15s")
-		if got := f.requests[len(f.requests)-1].Header.Get("Authorization"); got != "Bearer "+token {
+		if got := f.authorization(); got != "Bearer "+token {
 			t.Errorf("got credentials %q, want %s", got, token)
 		}
 	}
-}
-
-// otherCA returns a certificate that has signed nothing.
-func otherCA(t *testing.T) []byte {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return der
 }
 
 // TestEngineRestarts closes the connections of a client, which must not notice, and then moves the
@@ -159,12 +120,8 @@ func TestSlowEngine(t *testing.T) {
 	f.set(func() {
 		f.requests = nil
 		f.respond = func(w http.ResponseWriter, r *http.Request) {
-			select {
-			case <-time.After(20 * time.Millisecond):
-			case <-r.Context().Done():
-			}
-			w.Header().Set("Content-Type", "application/json")
-			_, _ = w.Write([]byte(`{"status":"success","data":{"result":[]}}`))
+			time.Sleep(20 * time.Millisecond)
+			respond(200, jsonType, success+"]}}")(w, r)
 		}
 	})
 	result := f.refresh(context.Background())

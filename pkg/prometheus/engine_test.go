@@ -18,10 +18,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
@@ -59,112 +61,72 @@ func newEngine(t *testing.T) *engine {
 	return e
 }
 
-var (
-	queryForm   = regexp.MustCompile(`^(last_over_time\()?([a-zA-Z_]+)\{(.*)\}\[(\d+)s\] offset -(\d+)s\)?$`)
-	matcherForm = regexp.MustCompile(`([a-z_]+)(=~|!~|!=|=)("(?:[^"\\]|\\.)*")`)
-)
-
-// matcher returns a function that reports whether labels match all matchers of a selector.
-func matcher(matchers string) func(labels map[string]string) bool {
-	type condition struct {
-		label   string
-		operand string
-		pattern *regexp.Regexp // nil: the operand must be equal
-		negated bool
-	}
-	var all []condition
-	for _, m := range matcherForm.FindAllStringSubmatch(matchers, -1) {
-		operand, err := strconv.Unquote(m[3])
-		if err != nil {
-			panic(err)
-		}
-		c := condition{label: m[1], operand: operand, negated: strings.HasPrefix(m[2], "!")}
-		if strings.HasSuffix(m[2], "~") {
-			c.pattern = regexp.MustCompile("^(?:" + operand + ")$")
-		}
-		all = append(all, c)
-	}
-	return func(labels map[string]string) bool {
-		return !slices.ContainsFunc(all, func(c condition) bool {
-			value := labels[c.label]
-			return c.negated == (value == c.operand && c.pattern == nil || c.pattern != nil && c.pattern.MatchString(value))
-		})
-	}
-}
-
 func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 	_ = r.ParseForm()
-	e.mu.Lock()
-	e.requests = append(e.requests, r)
-	respond, warnings, byTime, behind := e.respond, e.warnings, e.byTime, e.behind
-	series, duplicate, isPartial := maps.Clone(e.series), e.duplicate, e.isPartial
-	e.mu.Unlock()
+	var respond http.HandlerFunc
+	e.set(func() { e.requests, respond = append(e.requests, r), e.respond })
 	if respond != nil {
 		respond(w, r)
 		return
 	}
-	result, err := evaluate(r.Form.Get("query"), series, byTime, behind)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	result, err := e.evaluate(r.Form.Get("query"))
 	if r.URL.Path != "/api/v1/query" || err != nil {
 		http.Error(w, r.URL.Path+" "+fmt.Sprint(err), http.StatusBadRequest)
 		return
 	}
-	if duplicate {
+	if e.duplicate {
 		result = append(result, result...)
 	}
 	w.Header().Set("Content-Type", cmp.Or(e.contentType, "application/json"))
 	_ = json.NewEncoder(w).Encode(map[string]any{
-		"status": "success", "data": map[string]any{"resultType": "matrix", "result": result}, "warnings": warnings,
-		"isPartial": isPartial,
+		"status": "success", "data": map[string]any{"resultType": "matrix", "result": result}, "warnings": e.warnings,
+		"isPartial": e.isPartial,
 	})
 }
 
-// sample is a series of a response.
-type sample struct {
-	Metric map[string]string `json:"metric"`
-	Values [][2]any          `json:"values,omitempty"`
-	Value  *[2]any           `json:"value,omitempty"`
-}
+var (
+	queryForm = regexp.MustCompile(`^(last_over_time\()?(\w+)\{(.*)\}\[(\d+)s\] offset -(\d+)s\)?$`)
+	labelForm = regexp.MustCompile(`(\w+)(!?=)"([^"]*)"`)
+)
 
-func evaluate(expression string, series map[string][]point, byTime bool, behind time.Duration) ([]sample, error) {
+// evaluate returns the series of a response.
+func (e *engine) evaluate(expression string) ([]any, error) {
 	query := queryForm.FindStringSubmatch(expression)
 	if query == nil {
 		return nil, fmt.Errorf("unknown query %s", expression)
 	}
-	result := []sample{}
-	isMatch := matcher(query[3])
-	for _, selector := range slices.Sorted(maps.Keys(series)) {
-		name, labels, _ := strings.Cut(strings.TrimSuffix(selector, "}"), "{")
-		metric := map[string]string{"__name__": name}
-		for labels != "" {
-			label, rest, _ := strings.Cut(labels, `="`)
-			metric[label], rest, _ = strings.Cut(rest, `"`)
-			labels = strings.TrimPrefix(rest, ",")
+	matchers := labelForm.FindAllStringSubmatch(query[3], -1)
+	length, _ := time.ParseDuration(query[4] + "s") // digits
+	ahead, _ := time.ParseDuration(query[5] + "s")
+	end := usage.At(time.Now()).Add(ahead - e.behind)
+	result := []any{}
+	for _, selector := range slices.Sorted(maps.Keys(e.series)) {
+		name, labels, _ := strings.Cut(selector, "{")
+		if name != query[2] {
+			continue
 		}
-		if name != query[2] || !isMatch(metric) {
+		metric := map[string]string{"__name__": name}
+		for _, l := range labelForm.FindAllStringSubmatch(labels, -1) {
+			metric[l[1]] = l[3]
+		}
+		if slices.ContainsFunc(matchers, func(m []string) bool { return (metric[m[1]] == m[3]) != (m[2] == "=") }) {
 			continue
 		}
 		values := [][2]any{}
-		for _, p := range series[selector] {
-			if byTime && !inRange(p, query[4], query[5], behind) {
-				continue
+		for _, p := range e.series[selector] {
+			if !e.byTime || p.At <= end && p.At > end.Add(-length) {
+				values = append(values, [2]any{float64(p.At) / 1e9, fmt.Sprint(p.Value)})
 			}
-			values = append(values, [2]any{float64(p.At) / 1e9, fmt.Sprint(p.Value)})
 		}
 		if query[1] == "" {
-			result = append(result, sample{Metric: metric, Values: values})
+			result = append(result, map[string]any{"metric": metric, "values": values})
 		} else if len(values) > 0 {
-			result = append(result, sample{Metric: metric, Value: &values[len(values)-1]})
+			result = append(result, map[string]any{"metric": metric, "value": values[len(values)-1]})
 		}
 	}
 	return result, nil
-}
-
-// inRange reports whether a sample is in a range of seconds that ends a number of seconds ahead.
-func inRange(p point, length, ahead string, behind time.Duration) bool {
-	l, _ := strconv.Atoi(length) // digits
-	a, _ := strconv.Atoi(ahead)
-	end := usage.At(time.Now()).Add(time.Duration(a)*time.Second - behind)
-	return p.At <= end && p.At > end.Add(-time.Duration(l)*time.Second)
 }
 
 func (e *engine) set(f func()) {
@@ -190,44 +152,66 @@ const (
 	maxAge   = 150 * time.Second
 )
 
-// newSource returns a Source that reads the engine without a network, as a synctest bubble requires.
+// newSource returns a Source that reads the engine: without a network, as a bubble of synctest requires, unless
+// the engine has a server.
 func (e *engine) newSource(t *testing.T, c Config) *Source {
-	c.URL, c.Interval, c.MaxSampleAge, c.MaxContainers = "http://engine", interval, maxAge, 100
+	t.Helper()
+	c.Interval, c.MaxSampleAge, c.MaxContainers, c.UserAgent = interval, maxAge, 100, "test"
+	c.Synced, c.Reloaded = func() bool { return true }, func(string, error) {}
+	c.URL = "http://engine"
+	if e.Server != nil {
+		c.URL = e.URL
+	}
 	source, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	source.client.http.CloseIdleConnections()
-	source.client.http = &http.Client{Transport: handlerTransport(e.serve)}
+	if e.Server == nil {
+		source.client.http.Transport = handlerTransport(e.serve)
+	}
+	source.client.file.Timeout, source.maxDuration = testenv.Patience, testenv.Patience
+	t.Cleanup(source.client.http.CloseIdleConnections)
 	return source
 }
 
+// handlerTransport calls a handler without a network, which synctest cannot wait for.
+type handlerTransport http.HandlerFunc
+
+func (h handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	recorder := httptest.NewRecorder()
+	h(recorder, r)
+	return recorder.Result(), nil
+}
+
+// newFixture returns a fixture with a node n1, on which all containers exist.
 func newFixture(t *testing.T, config string) *fixture {
-	now := time.Now()
-	f := &fixture{T: t, engine: newEngine(t), clock: usage.NewClock(now), start: usage.At(now.Truncate(time.Millisecond)),
-		ended: map[string]bool{}}
-	f.store = store.New(store.Config{MaxSampleAge: maxAge, MaxContainers: 100})
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+	t.Helper()
+	return newEngine(t).newFixture(t, writeFile(t, t.TempDir(), "config.yaml", config))
+}
+
+func writeFile(t *testing.T, dir, name, content string) (file string) {
+	t.Helper()
+	file = filepath.Join(dir, name)
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	source, err := New(Config{
-		URL: f.Server.URL, File: file, Interval: interval, MaxSampleAge: maxAge, MaxContainers: 100,
-		Sink: f.store, Clock: f.clock, UserAgent: "test",
-		Synced: func() bool { return true }, Reloaded: func(string, error) {},
+	return file
+}
+
+func (e *engine) newFixture(t *testing.T, file string) *fixture {
+	t.Helper()
+	now := time.Now()
+	f := &fixture{T: t, engine: e, clock: usage.NewClock(now), start: usage.At(now.Truncate(time.Millisecond)),
+		store: store.New(store.Config{MaxSampleAge: maxAge, MaxContainers: 100}), ended: map[string]bool{}}
+	f.Source = e.newSource(t, Config{
+		File: file, Sink: f.store, Clock: f.clock,
 		Started: func(node, _, _, container string) (Start, bool) {
 			start := f.started
 			start.IsRunning = !f.ended[container]
 			return start, node == "n1"
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.Source = source
-	f.client.file.Timeout, f.maxDuration = testenv.Patience, testenv.Patience
-	t.Cleanup(func() { source.client.http.CloseIdleConnections() })
-	source.Set(newNode("n1", "10.0.0.1"))
+	f.Set(newNode("n1", "10.0.0.1"))
 	return f
 }
 
@@ -238,27 +222,61 @@ func newNode(name, address string) *corev1.Node {
 	}
 }
 
+// at returns the time at a number of seconds relative to the start of the test.
+func (f *fixture) at(seconds float64) usage.Time {
+	return f.start.Add(time.Duration(seconds * float64(time.Second)))
+}
+
 // samples returns points at seconds relative to the start of the test.
 func (f *fixture) samples(pairs ...float64) []point {
 	var points []point
 	for i := 0; i < len(pairs); i += 2 {
-		points = append(points, point{At: f.start.Add(time.Duration(pairs[i] * float64(time.Second))), Value: pairs[i+1]})
+		points = append(points, point{At: f.at(pairs[i]), Value: pairs[i+1]})
 	}
 	return points
 }
 
-// put sets the CPU samples of a container, and a memory of 5 bytes. The labels follow those of the
-// container, in the form of the exposition format.
-func (f *fixture) put(container, labels string, pairs ...float64) {
-	f.set(func() {
-		selector := `{container="` + container + `",namespace="ns",node="n1",pod="web"` + labels + `}`
-		points := f.samples(pairs...)
-		f.series["container_cpu_usage_seconds_total"+selector] = points
-		f.series["container_memory_working_set_bytes"+selector] = []point{{At: points[len(points)-1].At, Value: 5}}
-	})
+// putSeries sets the samples of a series.
+func (e *engine) putSeries(selector string, points ...point) {
+	e.set(func() { e.series[selector] = points })
 }
 
-// refresh refreshes and fails the test on an error.
+// putCPU sets the CPU samples of a node or container, and a memory of 5 bytes at the same times.
+func (e *engine) putCPU(kind, labels string, points ...point) {
+	e.putSeries(kind+"_cpu_usage_seconds_total"+labels, points...)
+	memory := slices.Clone(points)
+	for i := range memory {
+		memory[i].Value = 5
+	}
+	e.putSeries(kind+"_memory_working_set_bytes"+labels, memory...)
+}
+
+// containerLabels returns the labels of a container of n1, such as those of "web/app", and others in the form of
+// the exposition format.
+func containerLabels(name, others string) string {
+	pod, container, _ := strings.Cut(name, "/")
+	return fmt.Sprintf(`{container=%q,namespace="ns",node="n1",pod=%q%s}`, container, pod, others)
+}
+
+// put sets samples of a container of the pod web.
+func (f *fixture) put(container, others string, pairs ...float64) {
+	f.putCPU("container", containerLabels("web/"+container, others), f.samples(pairs...)...)
+}
+
+// putStart sets the start of a container of the pod web.
+func (f *fixture) putStart(container string, seconds float64) {
+	f.putSeries("container_start_time_seconds"+containerLabels("web/"+container, ""),
+		point{At: f.start, Value: float64(f.at(seconds)) / 1e9})
+}
+
+// putTogether sets CPU samples of other containers with the same times.
+func (f *fixture) putTogether(containers int, pairs ...float64) {
+	for i := range containers {
+		f.putSeries("container_cpu_usage_seconds_total"+containerLabels(fmt.Sprint("other/c", i), ""), f.samples(pairs...)...)
+	}
+}
+
+// mustRefresh refreshes and fails the test on an error.
 func (f *fixture) mustRefresh() Result {
 	f.Helper()
 	result := f.refresh(context.Background())
@@ -268,23 +286,34 @@ func (f *fixture) mustRefresh() Result {
 	return result
 }
 
-// pod returns the millicores and the windows in seconds of the pod's containers, such as
-// "app 250 15s", or "" if the pod has no metrics.
-func (f *fixture) pod() string {
-	p := f.store.Pod("n1", "ns", "web", f.clock.At(time.Now()))
-	if p == nil {
-		return ""
-	}
-	var all []string
-	for _, c := range p.Containers {
-		all = append(all, fmt.Sprintf("%s %d %v", c.Name, c.CPUNanocores/1e6, c.Window))
-	}
-	return strings.Join(all, ", ")
+// podUsage returns what is served of the pod web, or nil.
+func (f *fixture) podUsage() *usage.Pod {
+	return f.store.Pod("n1", "ns", "web", f.clock.At(time.Now()))
 }
 
+// logLines returns a context with a logger, and the lines that it has logged.
+func logLines(t *testing.T) (ctx context.Context, lines *[]string) {
+	lines = new([]string)
+	logger := funcr.New(func(_, args string) { *lines = append(*lines, args) }, funcr.Options{})
+	return klog.NewContext(t.Context(), logger), lines
+}
+
+// authorization returns the credentials of the last request.
+func (f *fixture) authorization() string {
+	return f.requests[len(f.requests)-1].Header.Get("Authorization")
+}
+
+// wantPod compares the millicores and the windows of the pod's containers, such as "app 250 15s". It is "" if
+// the pod has no metrics.
 func (f *fixture) wantPod(want string) {
 	f.Helper()
-	if got := f.pod(); got != want {
+	var all []string
+	if p := f.podUsage(); p != nil {
+		for _, c := range p.Containers {
+			all = append(all, fmt.Sprintf("%s %d %v", c.Name, c.CPUNanocores/1e6, c.Window))
+		}
+	}
+	if got := strings.Join(all, ", "); got != want {
 		f.Errorf("got %q, want %q", got, want)
 	}
 }

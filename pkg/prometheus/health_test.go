@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -55,7 +55,7 @@ func TestHealth(t *testing.T) {
 		t.Errorf("after a success: got %+v", e)
 	}
 	n := f.health("n1")
-	if n.Failures != 0 || n.Containers != 2 || n.SampledAt != f.samples(-18, 0)[0].At ||
+	if n.Failures != 0 || n.Containers != 2 || n.SampledAt != f.at(-18) ||
 		n.Interval != 15*time.Second || n.LastSuccess.IsZero() || !n.LastSuccess.Equal(n.SucceedingSince) {
 		t.Errorf("n1: got %+v", n)
 	}
@@ -83,9 +83,8 @@ func TestHealth(t *testing.T) {
 	f.set(func() { // only n2 is left
 		f.respond, f.warnings = nil, nil
 		clear(f.series)
-		f.series[`node_cpu_usage_seconds_total{node="n2"}`] = f.samples(-40, 1)
-		f.series[`node_memory_working_set_bytes{node="n2"}`] = f.samples(-40, 1)
 	})
+	f.putCPU("node", `{node="n2"}`, f.samples(-40, 1)...)
 	f.refreshAt(failed.Add(2 * interval))
 	if e := f.Overall(); e.Failures != 0 || e.Err != nil || e.Reason != "" || !e.FailingSince.IsZero() ||
 		e.Engine.Partial {
@@ -97,7 +96,7 @@ func TestHealth(t *testing.T) {
 	if n := f.health("n2"); n.Failures != 0 || n.Interval != 0 {
 		t.Errorf("n2, with one sample: got %+v", n)
 	}
-	f.set(func() { f.series[`node_cpu_usage_seconds_total{node="n2"}`] = f.samples(80, 2) })
+	f.putCPU("node", `{node="n2"}`, f.samples(80, 2)...)
 	f.refreshAt(failed.Add(3 * interval))
 	if n := f.health("n2"); n.Interval != 2*time.Minute {
 		t.Errorf("n2, with samples that are too far apart for one response: got %+v", n)
@@ -108,59 +107,15 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-func TestHealthOfRejectedFile(t *testing.T) {
-	f := newFixture(t, "")
-	for content, want := range map[string]bool{"preset: x": true, "": false, "timeout: x": true, "timeout: 9s": false} {
-		if err := os.WriteFile(f.client.File, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		f.refreshAt(time.Now())
-		if got := f.Overall().Engine.FileRejected; got != want {
-			t.Errorf("%q: got rejected %v, want %v", content, got, want)
-		}
-	}
-}
-
 // TestErrorsAreDescribed checks that each reason of this package is one of reason.Refreshes.
 func TestErrorsAreDescribed(t *testing.T) {
-	known := map[reason.Reason]bool{}
-	for _, r := range reason.Refreshes() {
-		known[r] = true
-	}
-	for _, err := range []error{
-		context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, errors.New("another"),
-	} {
-		if r := reason.Of(fmt.Errorf("wrapped: %w", err)); !known[r] {
-			t.Errorf("%v has the reason %q, which reason.Refreshes does not have", err, r)
-		}
-	}
+	errs := []error{context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, errors.New("another")}
 	for code := 100; code < 600; code++ {
-		if r := reason.OfStatus(code); !known[r] {
-			t.Errorf("status %d has the reason %q, which reason.Refreshes does not have", code, r)
-		}
+		errs = append(errs, reason.Errorf(reason.OfStatus(code), "status %d", code))
 	}
-}
-
-// TestConcurrentHealth reads the health while the engine is read.
-func TestConcurrentHealth(t *testing.T) {
-	f := newFixture(t, "")
-	f.put("app", "", -35, 100, -20, 103)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for range 100 {
-			f.refreshAt(time.Now())
-		}
-	}()
-	for {
-		e, all := f.Overall(), f.Nodes()
-		if !e.LastSuccess.IsZero() && (len(all) != 1 || e.Engine.Series["containerCPU"] != 1 || all[0].Failures != 0) {
-			t.Fatalf("got %+v, %+v", e, all)
-		}
-		select {
-		case <-done:
-			return
-		default:
+	for _, err := range errs {
+		if r := reason.Of(fmt.Errorf("wrapped: %w", err)); !slices.Contains(reason.Refreshes(), r) {
+			t.Errorf("%v has the reason %q, which reason.Refreshes does not have", err, r)
 		}
 	}
 }

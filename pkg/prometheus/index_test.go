@@ -7,10 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus/decode"
 )
@@ -18,38 +16,27 @@ import (
 // TestAddressOfAnotherNode has nodes that add the address of n1 to their status. Series with only the
 // address stay those of n1, as long as it has the address.
 func TestAddressOfAnotherNode(t *testing.T) {
-	const labels = `{instance="10.0.0.1:10250"}`
 	f := newFixture(t, "")
-	var lines []string
-	ctx := klog.NewContext(t.Context(), funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{}))
+	ctx, lines := logLines(t)
 	round := 0.0
 	wantOwner := func(name, want string, logged ...string) {
 		t.Helper()
-		lines = nil
+		*lines = nil
 		for range 20 { // in any order of the nodes
 			f.reindex(ctx)
 		}
 		round += 2
-		f.set(func() {
-			f.series["node_cpu_usage_seconds_total"+labels] = f.samples(-50+round, 1000, -35+round, 1030)
-			f.series["node_memory_working_set_bytes"+labels] = f.samples(-35+round, 7)
-		})
+		f.putCPU("node", `{instance="10.0.0.1:10250"}`, f.samples(-50+round, 1000, -35+round, 1030)...)
 		f.mustRefresh()
 		for _, n := range []string{"n0", "n1", "n2"} {
 			usage := f.store.Node(n, f.clock.At(time.Now()))
-			if has := usage != nil && usage.At == f.samples(-35+round, 0)[0].At; has != (n == want) {
+			if has := usage != nil && usage.At == f.at(-35+round); has != (n == want) {
 				t.Errorf("%s: %s has metrics: %v, want %s to have them", name, n, has, want)
 			}
 		}
-		slices.Sort(lines)
-		if len(lines) != len(logged) {
-			t.Errorf("%s: logged %q, want %d lines", name, lines, len(logged))
-			return
-		}
-		for i, text := range logged {
-			if !strings.Contains(lines[i], text) {
-				t.Errorf("%s: logged %q, want %q", name, lines[i], text)
-			}
+		slices.Sort(*lines)
+		if !slices.EqualFunc(*lines, logged, strings.Contains) {
+			t.Errorf("%s: logged %q, want %q", name, *lines, logged)
 		}
 	}
 	node := func(name string, hours int, addresses ...string) *corev1.Node {

@@ -10,7 +10,7 @@ import (
 )
 
 // TestRun runs the loop: no query before the API server's objects are known, then refreshes, with
-// failures in between, while nodes come and go.
+// failures in between, while nodes come and go and the health is read.
 func TestRun(t *testing.T) {
 	f := newFixture(t, "")
 	f.put("app", "", -20, 100, -5, 103)
@@ -45,6 +45,11 @@ func TestRun(t *testing.T) {
 				f.Set(newNode("n3", "10.0.0.2")) // the same address
 				f.Delete("n2")
 				f.Delete("n3")
+				o, all := f.Overall(), f.Nodes()
+				if !o.LastSuccess.IsZero() && (len(all) != 1 || o.Engine.Series["containerCPU"] != 1 || all[0].Failures != 0) {
+					t.Errorf("got %+v, %+v", o, all)
+					return
+				}
 			}
 		}
 	})

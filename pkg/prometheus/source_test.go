@@ -108,13 +108,8 @@ func TestPodMoves(t *testing.T) {
 	f.mustRefresh()
 	bound := "n2"
 	f.Started = func(node, _, _, _ string) (Start, bool) { return Start{IsRunning: true}, node == bound }
-	f.set(func() {
-		const labels = `{container="app",namespace="ns",node="n2",pod="web"}`
-		f.series["container_cpu_usage_seconds_total"+labels] = f.samples(-18, 1, -3, 7)
-		f.series["container_memory_working_set_bytes"+labels] = f.samples(-3, 5)
-		f.series[`node_cpu_usage_seconds_total{node="n1"}`] = f.samples(-19, 1, -4, 2) // scraped again
-		f.series[`node_memory_working_set_bytes{node="n1"}`] = f.samples(-4, 5)
-	})
+	f.putCPU("container", `{container="app",namespace="ns",node="n2",pod="web"}`, f.samples(-18, 1, -3, 7)...)
+	f.putCPU("node", `{node="n1"}`, f.samples(-19, 1, -4, 2)...) // scraped again
 	f.mustRefresh()
 	moved := f.store.Pod("n2", "ns", "web", f.clock.At(time.Now()))
 	if moved == nil || moved.Containers[0].CPUNanocores != 400e6 {
@@ -209,29 +204,18 @@ func TestDeletedPodIsNotServedAgain(t *testing.T) { // rule 9
 }
 
 func TestNodes(t *testing.T) {
-	for label, value := range map[string]string{
-		"node": "n1", "instance": "10.0.0.1:10250", "a host name": "n1:10250", "an address": "10.0.0.1",
-	} {
-		t.Run(label, func(t *testing.T) {
-			name := "instance"
-			if label == "node" {
-				name = label
-			}
-			f := newFixture(t, "")
-			f.set(func() {
-				f.series[`node_cpu_usage_seconds_total{`+name+`="`+value+`"}`] = f.samples(-20, 1000, -5, 1030)
-				f.series[`node_memory_working_set_bytes{`+name+`="`+value+`"}`] = f.samples(-5, 7)
-				f.series[`node_cpu_usage_seconds_total{`+name+`="foreign"}`] = f.samples(-20, 1, -5, 2)
-			})
-			result := f.mustRefresh()
-			node := f.store.Node("n1", f.clock.At(time.Now()))
-			if node == nil || node.CPUNanocores != 2e9 || node.Memory != 7 || node.At != f.start.Add(-5*time.Second) {
-				t.Errorf("got %+v", node)
-			}
-			if result.Missing != 0 || result.Engine.Series["nodeCPU"] != 1 {
-				t.Errorf("got %+v", result)
-			}
-		})
+	for name, value := range map[string]string{"node": "n1", "instance": "10.0.0.1:10250"} {
+		f := newFixture(t, "")
+		f.putCPU("node", `{`+name+`="`+value+`"}`, f.samples(-20, 1000, -5, 1030)...)
+		f.putCPU("node", `{`+name+`="foreign"}`, f.samples(-20, 1, -5, 2)...)
+		result := f.mustRefresh()
+		node := f.store.Node("n1", f.clock.At(time.Now()))
+		if node == nil || node.CPUNanocores != 2e9 || node.Memory != 5 || node.At != f.at(-5) {
+			t.Errorf("%s: got %+v", name, node)
+		}
+		if result.Missing != 0 || result.Engine.Series["nodeCPU"] != 1 {
+			t.Errorf("%s: got %+v", name, result)
+		}
 	}
 }
 
@@ -249,29 +233,17 @@ func TestDeletedNode(t *testing.T) {
 // TestNewContainers serves the mean since the start of a container only if an earlier refresh did
 // not have it.
 func TestNewContainers(t *testing.T) { // rule 4
-	for _, tc := range []struct {
-		name  string
-		known bool // whether the node was refreshed before
-		want  string
-	}{
-		{"first refresh: the pod is incomplete", false, ""},
-		{"after another refresh", true, "app 200 15s, new 150 20s"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			f := newFixture(t, "")
-			if tc.known {
-				f.put("app", "", -50, 1, -35, 4)
-				f.mustRefresh()
-			}
-			f.put("app", "", -35, 4, -20, 7, -5, 10)
-			f.put("new", "", -5, 3)
-			f.set(func() {
-				f.series[`container_start_time_seconds{container="new",namespace="ns",node="n1",pod="web"}`] =
-					[]point{{At: f.start, Value: float64(f.start.Add(-25*time.Second)) / 1e9}}
-			})
+	for known, want := range map[bool]string{false: "", true: "app 200 15s, new 150 20s"} {
+		f := newFixture(t, "")
+		if known { // else the pod is incomplete
+			f.put("app", "", -50, 1, -35, 4)
 			f.mustRefresh()
-			f.wantPod(tc.want)
-		})
+		}
+		f.put("app", "", -35, 4, -20, 7, -5, 10)
+		f.put("new", "", -5, 3)
+		f.putStart("new", -25)
+		f.mustRefresh()
+		f.wantPod(want)
 	}
 }
 
@@ -289,9 +261,6 @@ func TestCadvisorRestart(t *testing.T) {
 	f.put("app", second, -50, 9, -35, 15)
 	f.mustRefresh()
 	f.wantPod("app 400 15s")
-	f.put("app", second, -50, 9, -35, 15, -20, 18)
-	f.mustRefresh()
-	f.wantPod("app 200 15s")
 	if counts := f.store.Counts(); counts.OlderSamples != 0 || counts.ClockJumps != 0 {
 		t.Errorf("got %+v, want no older samples and no jumps", counts)
 	}
@@ -308,7 +277,7 @@ func TestClockAhead(t *testing.T) {
 	f.put("app", "", 240, 13, 255, 16)
 	f.mustRefresh()
 	f.wantPod("app 200 15s")
-	if p := f.store.Pod("n1", "ns", "web", f.clock.At(time.Now())); p == nil || p.At != f.samples(255, 0)[0].At {
+	if p := f.podUsage(); p == nil || p.At != f.at(255) {
 		t.Errorf("got %+v, want the sample that is 255 s ahead", p)
 	}
 }

@@ -1,7 +1,6 @@
 package decode
 
 import (
-	"errors"
 	"io"
 	"runtime"
 	"strings"
@@ -40,33 +39,6 @@ func TestLongTokens(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-func TestErrorsOfJSON(t *testing.T) {
-	for text, want := range map[string]reason.Reason{
-		``: reason.Truncated, `[`: reason.Truncated, `["` + strings.Repeat("x", 1<<18): reason.Truncated,
-		`]`: reason.Undecodable, `{}`: reason.Undecodable, `[] x`: reason.Undecodable, `[],`: reason.Undecodable,
-		`[1]`: reason.Undecodable, `[` + strings.Repeat("1", 1<<18): reason.Undecodable, `["a" "b"]`: reason.Undecodable,
-		`[{"` + strings.Repeat("x", 1000) + `":nil}]`: reason.Undecodable,
-	} {
-		s := newScanner(strings.NewReader(text))
-		for range s.elements {
-			if s.decoder.PeekKind() == '{' {
-				s.skip()
-				continue
-			}
-			_, _ = s.str()
-		}
-		if err := s.finish(); reason.Of(err) != want || len(err.Error()) > 200 {
-			t.Errorf("%.20s: got %v, want %s", text, err, want)
-		}
-	}
-	broken := errors.New("broken")
-	s := newScanner(io.MultiReader(strings.NewReader(`["a"`), iotest.ErrReader(broken)))
-	s.skip()
-	if err := s.finish(); !errors.Is(err, broken) {
-		t.Errorf("got %v, want the error of the reader", err)
 	}
 }
 
