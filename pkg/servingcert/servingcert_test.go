@@ -408,7 +408,7 @@ func TestMissingPermissions(t *testing.T) {
 						t.Errorf("Ready() = %v, want the message of the API server", err)
 					}
 				} else if n := w.advance(lifetime); n < 2 {
-					t.Errorf("got %d certificates in a lifetime, want 2 besides the temporary one", n)
+					t.Errorf("got %d certificates in a lifetime, want 2 and the temporary one", n)
 				}
 				for _, want := range append(c.want, "not allowed by RBAC") {
 					if n := strings.Count(w.logged(), want); n < 1 || c.verb != "" && n > 2 {

@@ -716,7 +716,7 @@ func (v *metric) kubeletRate(s usage.Sample, zeroIsReal bool, in *incoming) {
 	}
 }
 
-// missing describes a metric without an Amount to whoever decides when to scrape again.
+// missing describes a metric without an Amount, for the decision when to scrape again.
 func (v *metric) missing(in *incoming) usage.Missing {
 	m := usage.Missing{Since: v.waits}
 	if s := v.since; s.Has != 0 {
