@@ -339,8 +339,8 @@ func TestResources(t *testing.T) {
 }
 
 func TestSource(t *testing.T) {
-	c, err := parse("--source=prometheus", "--prometheus-url=http://p:9090", "--prometheus-config=f", "--node-selector=a=b",
-		"--missing-metrics-warnings", "--node-events", "--deployment=d", "--device-config=g")
+	c, err := parse("--source=prometheus", "--prometheus-url=http://p:9090", "--prometheus-config=f",
+		"--node-selector=a=b", "--missing-metrics-warnings", "--node-events", "--deployment=d", "--device-config=g")
 	if err != nil || c.Prometheus == nil || c.Prometheus.URL != "http://p:9090" || c.Prometheus.File != "f" ||
 		c.MaxSampleAge != 150*time.Second || c.RateWindow != 0 || !c.MissingMetricsWarnings || c.EventDeployment != "d" ||
 		c.Devices == nil || c.Devices.File != "g" {
