@@ -3,7 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/base64"
-	"fmt"
+	"errors"
 	"strings"
 	"testing"
 
@@ -30,10 +30,11 @@ func (c *testCluster) testAdmissionPolicy(t *testing.T) {
 	eventually(t, "the policy to deny a patch", func(ctx context.Context) error {
 		// An earlier attempt may have been accepted; then the same patch would change nothing.
 		c.patchAPIService(t, "v1", right)
-		if err := patch(ctx, "v1", elsewhere); !isDenied(err) {
-			return fmt.Errorf("got error %v", err)
+		err := patch(ctx, "v1", elsewhere)
+		if isDenied(err) {
+			return nil
 		}
-		return nil
+		return errors.Join(errors.New("the patch was not denied"), err)
 	})
 	before := c.apiServices(t)
 	for _, change := range []string{
