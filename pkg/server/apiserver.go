@@ -122,7 +122,7 @@ func (a *assembly) resources(authorizer authorizer.Authorizer) (api.Config, erro
 		ExplainPods:  &explain.Pods{Config: explanations},
 		ExplainNodes: &explain.Nodes{Config: explanations},
 		Authorizer:   authorizer,
-		FromEngine:   a.Prometheus != nil,
+		FromEngine:   a.Prometheus.URL != "",
 		Warnings:     a.MissingMetricsWarnings,
 		Now:          time.Now,
 		Clock:        a.clock,

@@ -92,7 +92,7 @@ func newView(c Config, clock usage.Clock) *view.View {
 			}
 		},
 	})
-	if c.Devices != nil || c.StorageInterval > 0 {
+	if c.Devices.File != "" || c.StorageInterval > 0 {
 		v.Extra = extra.New(v.Store.Corrected)
 	}
 	return v
@@ -126,7 +126,7 @@ func (a *assembly) synced() bool {
 // addSource adds the source of the usage, and events about it. The watches of nodes set its targets.
 func (a *assembly) addSource() error {
 	add := a.addScraper
-	if a.Prometheus != nil {
+	if a.Prometheus.URL != "" {
 		add = a.addEngine
 	}
 	if err := add(); err != nil {

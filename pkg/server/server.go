@@ -54,18 +54,17 @@ type Config struct {
 	// self-signed certificates are pinned. If it is empty, such certificates are rejected.
 	KubeletPins string
 
-	// Prometheus, if it is not nil, is the engine from which usage is read instead of from kubelets.
-	// Only URL and File are set. Without scrapes of kubelets there are no metrics with metrics-server's
-	// names.
-	Prometheus *prometheus.Config
+	// Prometheus is the engine from which usage is read instead of from kubelets, if it has a URL. Only
+	// URL and File are set.
+	Prometheus prometheus.Config
 
 	// StorageInterval is the time between two scrapes of a kubelet for ephemeral-storage. If it is 0, the
 	// resource is not served.
 	StorageInterval time.Duration
 
-	// Devices, if it is not nil, configures the exporters from which the usage of devices is read. Only
-	// File is set.
-	Devices *device.Config
+	// Devices configures the exporters from which the usage of devices is read. Only File is set; "": there
+	// are none.
+	Devices device.Config
 
 	// EventDeployment is the Deployment of this program, in the namespace of this pod. If it is set,
 	// events are recorded on nodes that cannot be scraped, or on the Deployment if these are many or if
