@@ -83,6 +83,15 @@ func (a *assembly) addFilters(config *genericapiserver.Config, required readines
 	}
 }
 
+// responseMemory returns what responses may take, with a memory limit of the container in bytes; 0: none. The
+// rest is for scrapes and for the cluster's objects.
+func responseMemory(limit uint64) api.ResponseMemory {
+	if limit == 0 {
+		return api.ResponseMemory{Large: 128 << 20, Small: 64 << 20, Max: 1 << 30}
+	}
+	return api.ResponseMemory{Large: int64(limit / 8), Small: int64(limit / 16), Max: int64(limit / 2)}
+}
+
 // page returns what /nodez serves.
 func (a *assembly) page() nodez.Config {
 	return nodez.Config{
@@ -92,9 +101,11 @@ func (a *assembly) page() nodez.Config {
 		View:         a.view,
 		Source:       a.source,
 		Devices:      a.exporters,
-		Memory:       memoryReport,
-		Now:          time.Now,
-		Clock:        a.clock,
+		Memory: func() *nodez.Memory {
+			return &nodez.Memory{ResidentBytes: memory.Resident(), LimitBytes: memory.Limit()}
+		},
+		Now:   time.Now,
+		Clock: a.clock,
 	}
 }
 

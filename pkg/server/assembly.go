@@ -62,10 +62,8 @@ func newAssembly(c Config) (*assembly, error) {
 	}
 	clock := usage.NewClock(time.Now())
 	v := newView(c, clock)
-	i := newInstruments(c.Version, c.Commit, clock)
-	i.registerConfig(c.Resolution, c.MaxSampleAge)
+	i := newInstruments(c, clock)
 	i.registerState(v.Store, v.Nodes, v.Pods)
-	i.registerMemory()
 	return &assembly{
 		Config: c, client: client, clients: clients, namespace: namespace, clock: clock, view: v, instruments: i,
 	}, nil
