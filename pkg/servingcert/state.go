@@ -44,22 +44,17 @@ func (c Config) lastThird(leaf *x509.Certificate) time.Duration {
 	return max(min(life, c.Lifetime), 0) / 3
 }
 
-// renewBefore returns how long before its expiry a certificate is renewed. A renewal takes up to
-// 1.5 times Settle: see Run.
-func (c Config) renewBefore(leaf *x509.Certificate) time.Duration {
-	return max(c.lastThird(leaf), 2*c.Settle)
-}
-
 // outlives reports whether the pair is valid for longer than a pair created now. The CA is valid at
 // least as long as the certificate.
 func (c Config) outlives(pair *pair, now time.Time) bool {
 	return pair.ca.NotAfter.Sub(now) > c.Lifetime+clockTolerance
 }
 
-// stale reports whether a valid pair that is served must be renewed.
+// stale reports whether a valid pair that is served must be renewed, which takes up to 1.5 times Settle: see
+// Run.
 func (c Config) stale(pair *pair, now time.Time) bool {
 	isMissing := func(name string) bool { return pair.leaf.VerifyHostname(name) != nil }
-	return pair.leaf.NotAfter.Sub(now) <= c.renewBefore(pair.leaf) || c.outlives(pair, now) ||
+	return pair.leaf.NotAfter.Sub(now) <= max(c.lastThird(pair.leaf), 2*c.Settle) || c.outlives(pair, now) ||
 		slices.ContainsFunc(c.Names, isMissing)
 }
 
