@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"crypto/x509"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 )
@@ -84,9 +83,8 @@ func readState(data map[string][]byte, name string) (state, error) {
 	return s, err
 }
 
-// write writes the state into a Secret's data, and reports whether that changed.
-func (s state) write(data map[string][]byte) (changed bool) {
-	before := maps.Clone(data)
+// write writes the state into a Secret's data.
+func (s state) write(data map[string][]byte) {
 	for _, key := range []string{keyNext, keyNextKey, keyPrevious} {
 		delete(data, key)
 	}
@@ -97,7 +95,6 @@ func (s state) write(data map[string][]byte) (changed bool) {
 	if s.previous != nil {
 		data[keyPrevious] = s.previous.chain()
 	}
-	return !maps.EqualFunc(before, data, bytes.Equal)
 }
 
 // cas returns the CAs of the bundle, in an order that stays the same when the next pair is
