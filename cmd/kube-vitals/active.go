@@ -26,13 +26,6 @@ func (o *options) addActiveFlags(fs *pflag.FlagSet) {
 			"Fewer than 10 nodes count as 10. --active-resolution is lengthened as needed.")
 }
 
-// completeActive sets the default of --active-resolution.
-func (o *options) completeActive() {
-	if !o.all.Changed("active-resolution") && !o.usesPrometheus() && o.interval() > defaultActiveResolution {
-		o.Active.Resolution = defaultActiveResolution
-	}
-}
-
 func (o *options) validateActive() {
 	if o.usesPrometheus() { // see validateSource
 		return

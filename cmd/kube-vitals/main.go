@@ -48,7 +48,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		o.printHelp(out, helpWidth(out))
 		return nil
 	case o.version:
-		return printVersion(out)
+		_, err := fmt.Fprintf(out, "kube-vitals %s, commit %s, %s, %s/%s\n",
+			version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		return err
 	}
 	config := o.config()
 	o.checkFiles()
@@ -70,12 +72,6 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return withCure(err)
 	}
 	return s.Run(ctx)
-}
-
-func printVersion(out io.Writer) error {
-	_, err := fmt.Fprintf(out, "kube-vitals %s, commit %s, %s, %s/%s\n",
-		version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	return err
 }
 
 // ignoreUnsyncedCaches prevents the API server library from logging an error for each informer that

@@ -17,10 +17,8 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // for --logging-format=json
 
-	"github.com/kube-vitals/kube-vitals/pkg/device"
 	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
-	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 	"github.com/kube-vitals/kube-vitals/pkg/server"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 )
@@ -59,8 +57,6 @@ func newOptions() *options {
 	o := &options{
 		Config: server.Config{
 			Version: version, Commit: commit,
-			Prometheus: &prometheus.Config{},
-			Devices:    &device.Config{},
 			Generic: genericoptions.NewServerRunOptionsForComponent("kube-vitals",
 				compatibility.NewComponentGlobalsRegistry()),
 			Serving:        genericoptions.NewSecureServingOptions(),
@@ -148,12 +144,6 @@ func (o *options) config() server.Config {
 		validate()
 	}
 	c := o.Config
-	if !o.usesPrometheus() {
-		c.Prometheus = nil
-	}
-	if c.Devices.File == "" {
-		c.Devices = nil
-	}
 	if !slices.Contains(o.resources, extra.EphemeralStorage) {
 		c.StorageInterval = 0
 	}
@@ -167,24 +157,23 @@ func (o *options) config() server.Config {
 func (o *options) complete() {
 	server.LimitVerbosity(o.logging)
 	if !o.all.Changed("max-sample-age") {
-		o.MaxSampleAge = o.defaultMaxSampleAge()
+		o.MaxSampleAge = 4 * o.interval()
+		if o.usesPrometheus() { // engines usually scrape kubelets every 30 seconds, whatever the resolution is
+			o.MaxSampleAge = 10 * o.interval()
+		}
 	}
 	if !o.all.Changed("rate-window") && !o.usesPrometheus() {
 		o.RateWindow = min(defaultRateWindow, o.MaxSampleAge)
 	}
-	o.Kubelet.Port = cmp.Or(o.Kubelet.Port, kubelet.DefaultPort)
-	if o.Kubelet.Timeout == 0 {
-		o.Kubelet.Timeout = min(kubelet.DefaultTimeout, o.longestTimeout())
+	if !o.all.Changed("active-resolution") && !o.usesPrometheus() && o.interval() > defaultActiveResolution {
+		o.Active.Resolution = defaultActiveResolution
 	}
+	o.Kubelet.Port = cmp.Or(o.Kubelet.Port, kubelet.DefaultPort)
+	o.Kubelet.Timeout = cmp.Or(o.Kubelet.Timeout, min(kubelet.DefaultTimeout, o.longestTimeout()))
 	o.ServingCert.Lifetime = cmp.Or(o.ServingCert.Lifetime, servingcert.DefaultLifetime)
 	o.ServingCert.Settle = cmp.Or(o.ServingCert.Settle, servingcert.DefaultSettle)
-	o.completeActive()
-	if o.Authentication.RemoteKubeConfigFile == "" {
-		o.Authentication.RemoteKubeConfigFile = o.Kubeconfig
-	}
-	if o.Authorization.RemoteKubeConfigFile == "" {
-		o.Authorization.RemoteKubeConfigFile = o.Kubeconfig
-	}
+	o.Authentication.RemoteKubeConfigFile = cmp.Or(o.Authentication.RemoteKubeConfigFile, o.Kubeconfig)
+	o.Authorization.RemoteKubeConfigFile = cmp.Or(o.Authorization.RemoteKubeConfigFile, o.Kubeconfig)
 }
 
 // interval returns the resolution, or the shortest valid one if the flag is wrong, so that other

@@ -34,15 +34,6 @@ func (o *options) addPrometheusFlags(fs *pflag.FlagSet) {
 // usesPrometheus reports whether usage is read from an engine instead of kubelets.
 func (o *options) usesPrometheus() bool { return o.source == sourcePrometheus }
 
-// defaultMaxSampleAge returns the default of --max-sample-age. Engines usually scrape kubelets
-// every 30 seconds, whatever the resolution is.
-func (o *options) defaultMaxSampleAge() time.Duration {
-	if o.usesPrometheus() {
-		return 10 * o.interval()
-	}
-	return 4 * o.interval()
-}
-
 // validateSource checks that the flags of one source are set, and only those.
 func (o *options) validateSource() {
 	switch o.source {

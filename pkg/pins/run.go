@@ -58,14 +58,13 @@ func (p *Pins) Run(ctx context.Context) {
 		case <-p.wake:
 		}
 		sleep(ctx, batchDelay, nil)
-		changed := p.nextChange()
-		tried, err := p.write(ctx)
-		switch {
-		case !tried:
+		if !p.hasWork() || p.writes.Wait(ctx) != nil { // the context ended
 			continue
-		case err != nil:
+		}
+		changed := p.nextChange() // before the write, which the watch reports
+		if err := p.write(ctx); err != nil {
 			sleep(ctx, backoff.Step(), changed)
-		default:
+		} else {
 			backoff = newBackoff(maxWriteBackoff)
 			sleep(ctx, watchDelay, changed)
 		}
@@ -88,27 +87,22 @@ func sleep(ctx context.Context, d time.Duration, changed <-chan struct{}) {
 	}
 }
 
-// write stores what must be stored, and reports whether it tried. The watch reports the result.
-func (p *Pins) write(ctx context.Context) (tried bool, err error) {
-	if !p.hasWork() || p.writes.Wait(ctx) != nil { // the context ended
-		return false, nil
-	}
-	object, incomplete := p.next()
+// write stores what must be stored, and returns an error unless all of it could be.
+func (p *Pins) write(ctx context.Context) error {
+	object, err := p.next()
 	if object != nil {
 		requestCtx, cancel := context.WithTimeout(ctx, writeTimeout)
 		defer cancel()
-		_, err = p.ConfigMaps.Update(requestCtx, object, metav1.UpdateOptions{FieldManager: fieldManager})
-	}
-	switch {
-	case apierrors.IsConflict(err):
-		return true, nil // another replica was faster: the watch reports what it has stored
-	case err != nil:
-		err = fmt.Errorf("cannot write it: the ServiceAccount needs permission to list, watch and update it: %w", err)
-	default:
-		err = incomplete
+		_, writeErr := p.ConfigMaps.Update(requestCtx, object, metav1.UpdateOptions{FieldManager: fieldManager})
+		if apierrors.IsConflict(writeErr) {
+			return nil // another replica was faster: the watch reports what it has stored
+		}
+		if writeErr != nil {
+			err = fmt.Errorf("cannot write it: the ServiceAccount needs permission to list, watch and update it: %w", writeErr)
+		}
 	}
 	p.record(ctx, &p.writeErr, err)
-	return true, err
+	return err
 }
 
 // reflector returns a watch of the ConfigMap.

@@ -12,6 +12,8 @@ import (
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/flagz"
+	"k8s.io/apiserver/pkg/server/statusz"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	"k8s.io/client-go/rest"
 
@@ -22,6 +24,9 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/memory"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 )
+
+// componentName is the name of this program in the library.
+const componentName = "kube-vitals"
 
 // addAPI adds a generic API server with metrics.k8s.io and /nodez, and the checks of /readyz. It opens
 // the port.
@@ -39,7 +44,7 @@ func (a *assembly) addAPI() error {
 	}
 	a.addChecks(config, required)
 	a.addFilters(config, required, codecs)
-	if a.api, err = config.Complete(nil).New("kube-vitals", genericapiserver.NewEmptyDelegate()); err != nil {
+	if a.api, err = config.Complete(nil).New(componentName, genericapiserver.NewEmptyDelegate()); err != nil {
 		return fmt.Errorf("cannot set up the API server: %w", err)
 	}
 	a.api.ShutdownTimeout = connectionTimeout
@@ -83,6 +88,15 @@ func (a *assembly) addFilters(config *genericapiserver.Config, required readines
 	}
 }
 
+// responseMemory returns what responses may take, with a memory limit of the container in bytes; 0: none. The
+// rest is for scrapes and for the cluster's objects.
+func responseMemory(limit uint64) api.ResponseMemory {
+	if limit == 0 {
+		return api.ResponseMemory{Large: 128 << 20, Small: 64 << 20, Max: 1 << 30}
+	}
+	return api.ResponseMemory{Large: int64(limit / 8), Small: int64(limit / 16), Max: int64(limit / 2)}
+}
+
 // page returns what /nodez serves.
 func (a *assembly) page() nodez.Config {
 	return nodez.Config{
@@ -92,9 +106,11 @@ func (a *assembly) page() nodez.Config {
 		View:         a.view,
 		Source:       a.source,
 		Devices:      a.exporters,
-		Memory:       memoryReport,
-		Now:          time.Now,
-		Clock:        a.clock,
+		Memory: func() *nodez.Memory {
+			return &nodez.Memory{ResidentBytes: memory.Resident(), LimitBytes: memory.Limit()}
+		},
+		Now:   time.Now,
+		Clock: a.clock,
 	}
 }
 
@@ -122,7 +138,7 @@ func (a *assembly) resources(authorizer authorizer.Authorizer) (api.Config, erro
 		ExplainPods:  &explain.Pods{Config: explanations},
 		ExplainNodes: &explain.Nodes{Config: explanations},
 		Authorizer:   authorizer,
-		FromEngine:   a.Prometheus != nil,
+		FromEngine:   a.Prometheus.URL != "",
 		Warnings:     a.MissingMetricsWarnings,
 		Now:          time.Now,
 		Clock:        a.clock,
@@ -151,10 +167,22 @@ func (a *assembly) configure(config *genericapiserver.Config) error {
 }
 
 // secure opens the port, and sets up TLS, authentication and authorization. It returns what requests
-// need before they can be served.
+// need before they can be served. If no certificate is configured, it makes a self-signed one for the names
+// of the default Service.
 func (a *assembly) secure(config *genericapiserver.Config) (readiness, error) {
-	if err := a.serveTLS(config); err != nil {
-		return nil, err
+	if a.cert != nil {
+		a.Serving.ServerCert.GeneratedCert = a.cert
+	} else {
+		service := "kube-vitals." + a.namespace
+		names := []string{"kube-vitals", service, service + ".svc", service + ".svc.cluster.local"}
+		ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+		if err := a.Serving.MaybeDefaultWithSelfSignedCerts("localhost", names, ips); err != nil {
+			return nil, fmt.Errorf("cannot make a self-signed serving certificate: %w; "+
+				"set --tls-cert-file and --tls-private-key-file, or set --cert-dir to a writable directory", err)
+		}
+	}
+	if err := a.Serving.ApplyTo(&config.SecureServing); err != nil {
+		return nil, fmt.Errorf("cannot serve HTTPS: %w", err)
 	}
 	a.instruments.registerCertificate(config.SecureServing.Cert)
 	caPublished, err := filter.Secure(config, *a.Authentication, *a.Authorization)
@@ -172,26 +200,16 @@ func (a *assembly) secure(config *genericapiserver.Config) (readiness, error) {
 func setOpenAPI(config *genericapiserver.Config, namer *openapinamer.DefinitionNamer, version string) {
 	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(openapi.GetOpenAPIDefinitions, namer)
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(openapi.GetOpenAPIDefinitions, namer)
-	config.OpenAPIConfig.Info.Title, config.OpenAPIConfig.Info.Version = "kube-vitals", version
-	config.OpenAPIV3Config.Info.Title, config.OpenAPIV3Config.Info.Version = "kube-vitals", version
+	config.OpenAPIConfig.Info.Title, config.OpenAPIConfig.Info.Version = componentName, version
+	config.OpenAPIV3Config.Info.Title, config.OpenAPIV3Config.Info.Version = componentName, version
 }
 
-// serveTLS opens the port. If no certificate is configured, it makes a self-signed one for the
-// names of the default Service.
-func (a *assembly) serveTLS(config *genericapiserver.Config) error {
-	if a.cert != nil {
-		a.Serving.ServerCert.GeneratedCert = a.cert
-	} else {
-		service := "kube-vitals." + a.namespace
-		names := []string{"kube-vitals", service, service + ".svc", service + ".svc.cluster.local"}
-		ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
-		if err := a.Serving.MaybeDefaultWithSelfSignedCerts("localhost", names, ips); err != nil {
-			return fmt.Errorf("cannot make a self-signed serving certificate: %w; "+
-				"set --tls-cert-file and --tls-private-key-file, or set --cert-dir to a writable directory", err)
-		}
-	}
-	if err := a.Serving.ApplyTo(&config.SecureServing); err != nil {
-		return fmt.Errorf("cannot serve HTTPS: %w", err)
-	}
-	return nil
+// nameZPages replaces the library's /statusz, which PrepareRun installs for the component
+// "apiserver", and adds /flagz. Both need the permission for their path.
+func (a *assembly) nameZPages() {
+	mux := a.api.Handler.NonGoRestfulMux
+	mux.Unregister(statusz.DefaultStatuszPath)
+	flagz.Install(mux, componentName, flagz.NamedFlagSetsReader{FlagSets: a.Flags})
+	paths := statusz.WithListedPaths(a.api.ListedPaths())
+	statusz.Install(mux, componentName, statusz.NewRegistry(a.api.EffectiveVersion, paths))
 }

@@ -62,10 +62,8 @@ func newAssembly(c Config) (*assembly, error) {
 	}
 	clock := usage.NewClock(time.Now())
 	v := newView(c, clock)
-	i := newInstruments(c.Version, c.Commit, clock)
-	i.registerConfig(c.Resolution, c.MaxSampleAge)
+	i := newInstruments(c, clock)
 	i.registerState(v.Store, v.Nodes, v.Pods)
-	i.registerMemory()
 	return &assembly{
 		Config: c, client: client, clients: clients, namespace: namespace, clock: clock, view: v, instruments: i,
 	}, nil
@@ -92,7 +90,7 @@ func newView(c Config, clock usage.Clock) *view.View {
 			}
 		},
 	})
-	if c.Devices != nil || c.StorageInterval > 0 {
+	if c.Devices.File != "" || c.StorageInterval > 0 {
 		v.Extra = extra.New(v.Store.Corrected)
 	}
 	return v
@@ -126,7 +124,7 @@ func (a *assembly) synced() bool {
 // addSource adds the source of the usage, and events about it. The watches of nodes set its targets.
 func (a *assembly) addSource() error {
 	add := a.addScraper
-	if a.Prometheus != nil {
+	if a.Prometheus.URL != "" {
 		add = a.addEngine
 	}
 	if err := add(); err != nil {

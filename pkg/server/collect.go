@@ -52,19 +52,9 @@ func (c results) add(r reason.Reason, labels ...string) {
 	c.WithLabelValues(append(labels, result, string(r))...).Inc()
 }
 
-// collectorFunc is a prometheus.Collector that reads its values when /metrics is scraped. It describes
-// no metrics in advance: some of its values may not exist when it is registered.
-type collectorFunc func(out chan<- prometheus.Metric)
-
-// Describe implements prometheus.Collector.
-func (collectorFunc) Describe(chan<- *prometheus.Desc) {}
-
-// Collect implements prometheus.Collector.
-func (f collectorFunc) Collect(out chan<- prometheus.Metric) { f(out) }
-
-// collect registers metrics whose values are read when /metrics is scraped.
+// collect registers metrics whose values are read when /metrics is scraped, and now, to describe them.
 func (i *instruments) collect(read func(out chan<- prometheus.Metric)) {
-	i.registry.MustRegister(collectorFunc(read))
+	i.registry.MustRegister(prometheus.CollectorFunc(read))
 }
 
 // newDesc describes a metric of this server with the names of its labels.

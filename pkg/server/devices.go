@@ -13,10 +13,10 @@ import (
 // addDevices adds the source of the usage of devices, if it is configured. It needs the nodes of pods,
 // but neither kubelets nor an engine.
 func (a *assembly) addDevices() error {
-	if a.Devices == nil {
+	if a.Devices.File == "" {
 		return nil
 	}
-	c := *a.Devices
+	c := a.Devices
 	c.Client, c.Sink, c.Clock, c.AllowLoopback = a.client, a.view.Extra, a.clock, a.Kubelet.AllowLoopback
 	c.Synced = func() bool { return a.watches.PodsSynced() == nil }
 	c.IsKnown = func(node, namespace, pod, container string) bool {

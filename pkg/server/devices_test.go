@@ -71,7 +71,7 @@ func TestDevices(t *testing.T) {
 	cluster, file := newDeviceCluster(t)
 	const path = "/apis/metrics.k8s.io/v1/namespaces/default/pods/web"
 	c := cluster.config(t)
-	c.Devices = &device.Config{File: file}
+	c.Devices = device.Config{File: file}
 	client := start(t, c)
 	const want = `"x.org/gpu":"1500m"}},{"name":"proxy","usage":{`
 	eventually(t, func() string {
@@ -106,7 +106,7 @@ func TestDevices(t *testing.T) {
 func TestDevicesWithEngine(t *testing.T) {
 	cluster, file := newDeviceCluster(t)
 	c := cluster.config(t)
-	c.Prometheus = &prometheus.Config{URL: "http://127.0.0.1:1"}
-	c.Devices = &device.Config{File: file}
+	c.Prometheus = prometheus.Config{URL: "http://127.0.0.1:1"}
+	c.Devices = device.Config{File: file}
 	start(t, c).awaitSeries(`kube_vitals_device_containers{exporter="test",resource="x.org/gpu"} 1`)
 }

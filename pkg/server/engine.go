@@ -14,7 +14,7 @@ import (
 
 // addEngine adds an engine that has scraped the kubelets.
 func (a *assembly) addEngine() error {
-	c := *a.Prometheus
+	c := a.Prometheus
 	c.Interval, c.MaxSampleAge, c.MaxContainers = a.Resolution, a.MaxSampleAge, maxContainers
 	c.Sink, c.Clock, c.Refreshed = a.view.Store, a.clock, a.instruments.registerEngine()
 	c.Synced, c.UserAgent = a.synced, a.client.UserAgent

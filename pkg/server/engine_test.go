@@ -42,7 +42,7 @@ func TestReasonsOfFailingEngine(t *testing.T) {
 	} {
 		t.Run(string(r), func(t *testing.T) {
 			c := engineCluster(t).config(t)
-			c.Prometheus = &prometheus.Config{URL: url}
+			c.Prometheus = prometheus.Config{URL: url}
 			c.MaxSampleAge = time.Hour // a refresh takes a third of that at most
 			client := start(t, c)
 			client.awaitSeries(fmt.Sprintf(`kube_vitals_engine_refreshes_total{reason=%q,result="failure"} `, r))
@@ -83,7 +83,7 @@ func TestEngineWithoutNode(t *testing.T) {
 	}))
 	t.Cleanup(engine.Close)
 	c := engineCluster(t).config(t)
-	c.Prometheus = &prometheus.Config{URL: engine.URL}
+	c.Prometheus = prometheus.Config{URL: engine.URL}
 	c.MaxSampleAge = 150 * time.Second
 	c.MissingMetricsWarnings = true
 	h := startReady(t, c).handler

@@ -9,8 +9,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/server/healthz"
 )
@@ -86,9 +86,7 @@ func (f *firstMetrics) check() error {
 // rejectUntilServing rejects API requests with status 503 until the required ones of readiness are
 // met: nodes, pods and authentication. Clients would believe an empty list, and client certificates
 // cannot be verified yet.
-func rejectUntilServing(
-	handler http.Handler, required readiness, serializer runtime.NegotiatedSerializer,
-) http.Handler {
+func rejectUntilServing(handler http.Handler, required readiness, codecs serializer.CodecFactory) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		isAPI := strings.HasPrefix(r.URL.Path, "/apis") || strings.HasPrefix(r.URL.Path, "/openapi")
 		names, _ := required.missing() // the reasons may have internal addresses
@@ -99,6 +97,6 @@ func rejectUntilServing(
 		err := apierrors.NewServiceUnavailable(
 			"kube-vitals is starting and waits for the cluster's API server; missing: " + strings.Join(names, ", "))
 		err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
-		responsewriters.ErrorNegotiated(err, serializer, schema.GroupVersion{}, w, r)
+		responsewriters.ErrorNegotiated(err, codecs, schema.GroupVersion{}, w, r)
 	})
 }

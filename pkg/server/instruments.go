@@ -16,6 +16,7 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/memory"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
@@ -39,7 +40,7 @@ type instruments struct {
 	responseAge *prometheus.HistogramVec // by resource
 }
 
-func newInstruments(version, commit string, clock usage.Clock) *instruments {
+func newInstruments(c Config, clock usage.Clock) *instruments {
 	i := &instruments{registry: prometheus.NewRegistry(), clock: clock}
 	i.scrapes = i.newResults("scrapes_total", "Scrapes of kubelets")
 	i.early = i.newCounter("early_scrapes_total",
@@ -62,7 +63,13 @@ func newInstruments(version, commit string, clock usage.Clock) *instruments {
 		Buckets: []float64{2, 5, 10, 15, 20, 25, 30, 45, 60, 90, 120, 180, 300},
 	}, []string{"resource"})
 	build := newDesc("build_info", "1, with the version of this program as labels.", "version", "commit", "go_version")
-	i.collect(func(out chan<- prometheus.Metric) { out <- gauge(build, 1, version, commit, runtime.Version()) })
+	i.collect(func(out chan<- prometheus.Metric) { out <- gauge(build, 1, c.Version, c.Commit, runtime.Version()) })
+	const flag = "Value of the flag of this name." // alerts derive thresholds from these
+	i.registerGauge("metric_resolution_seconds", flag, c.Resolution.Seconds)
+	i.registerGauge("max_sample_age_seconds", flag, c.MaxSampleAge.Seconds)
+	// The library's process_resident_memory_bytes is what the server uses.
+	i.registerGauge("memory_limit_bytes", "Memory limit of the container; 0: there is none, or it cannot be read.",
+		func() float64 { return float64(memory.Limit()) })
 	return i
 }
 
@@ -93,13 +100,6 @@ func (i *instruments) registerState(metrics *store.Store, nodes, pods *inventory
 		out <- counter(jumps, float64(counts.ClockJumps))
 		out <- counter(baselines, float64(counts.Baselines))
 	})
-}
-
-// registerConfig registers the values of flags that alerts derive thresholds from.
-func (i *instruments) registerConfig(resolution, maxSampleAge time.Duration) {
-	const help = "Value of the flag of this name."
-	i.registerGauge("metric_resolution_seconds", help, resolution.Seconds)
-	i.registerGauge("max_sample_age_seconds", help, maxSampleAge.Seconds)
 }
 
 // registerCertificate registers the expiry of the serving certificate.

@@ -25,11 +25,11 @@ import (
 // newTestInstruments returns instruments with at least one series of each metric.
 func newTestInstruments() *instruments {
 	now := time.Unix(1_800_000_000, 0)
-	i := newInstruments("v1.2.3", "0123abc", usage.NewClock(now))
+	i := newInstruments(Config{
+		Version: "v1.2.3", Commit: "0123abc", Resolution: 15 * time.Second, MaxSampleAge: time.Minute,
+	}, usage.NewClock(now))
 	metrics := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 10})
 	i.registerState(metrics, inventory.New(), inventory.New())
-	i.registerConfig(15*time.Second, time.Minute)
-	i.registerMemory()
 	failed := health.Attempts{Last: now, Failures: 1, Err: errors.New("timeout"), Reason: reason.Timeout}
 	flaky := failed
 	flaky.LastSuccess = now

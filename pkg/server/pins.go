@@ -38,12 +38,9 @@ func (a *assembly) addPins() {
 	a.loops = append(a.loops, keys.Run)
 }
 
-// listTimeout bounds listNodes.
-const listTimeout = 30 * time.Second
-
 // listNodes returns the UIDs of all nodes that the API server has now.
 func listNodes(ctx context.Context, client corev1client.NodeInterface) (map[string]types.UID, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	nodes := map[string]types.UID{}
 	err := pager.New(pager.SimplePageFunc(func(options metav1.ListOptions) (runtime.Object, error) {
@@ -56,10 +53,7 @@ func listNodes(ctx context.Context, client corev1client.NodeInterface) (map[stri
 		nodes[node.Name] = node.UID
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return nodes, nil
+	return nodes, err
 }
 
 // registerPins registers the numbers of pinned keys.

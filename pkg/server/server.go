@@ -43,8 +43,10 @@ type Config struct {
 	Kubelet      kubelet.Config // New sets Pins, Clock, Token, UserAgent and Reloaded, and credentials by default
 	Active       scrape.Active  // scrapes of nodes whose metrics are read by name or label selector
 
-	// MissingMetricsWarnings enables a Warning header in tables if nodes or pods are missing.
-	MissingMetricsWarnings bool
+	MissingMetricsWarnings bool              // a Warning header in tables if nodes or pods are missing
+	Prometheus             prometheus.Config // engine to read instead of kubelets; only URL and File are set; no URL: none
+	Devices                device.Config     // exporters of the usage of devices; only File is set; "": none
+	StorageInterval        time.Duration     // between two scrapes of a kubelet for ephemeral-storage; 0: it is not served
 
 	// KubeletServiceAccount is a ServiceAccount in the namespace of this pod, whose tokens are sent
 	// to kubelets. If it is empty, kubelets get the credentials that the API server gets.
@@ -53,19 +55,6 @@ type Config struct {
 	// KubeletPins is a ConfigMap in the namespace of this pod, in which the keys of kubelets with
 	// self-signed certificates are pinned. If it is empty, such certificates are rejected.
 	KubeletPins string
-
-	// Prometheus, if it is not nil, is the engine from which usage is read instead of from kubelets.
-	// Only URL and File are set. Without scrapes of kubelets there are no metrics with metrics-server's
-	// names.
-	Prometheus *prometheus.Config
-
-	// StorageInterval is the time between two scrapes of a kubelet for ephemeral-storage. If it is 0, the
-	// resource is not served.
-	StorageInterval time.Duration
-
-	// Devices, if it is not nil, configures the exporters from which the usage of devices is read. Only
-	// File is set.
-	Devices *device.Config
 
 	// EventDeployment is the Deployment of this program, in the namespace of this pod. If it is set,
 	// events are recorded on nodes that cannot be scraped, or on the Deployment if these are many or if

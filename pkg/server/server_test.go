@@ -117,7 +117,7 @@ func TestNewErrors(t *testing.T) {
 			c.Serving.ServerCert.CertKey.CertFile, c.Serving.ServerCert.CertKey.KeyFile = missing, missing
 		}, missing},
 		"client CA": {func(c *Config) { c.Authentication.ClientCert.ClientCA = missing }, missing},
-		"devices": {func(c *Config) { c.Devices = &device.Config{File: missing} },
+		"devices": {func(c *Config) { c.Devices = device.Config{File: missing} },
 			"configuration of device exporters"},
 	} {
 		t.Run(name, func(t *testing.T) {

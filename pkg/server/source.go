@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/kube-vitals/kube-vitals/pkg/event"
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
@@ -58,6 +59,22 @@ func (a *assembly) addScraper() error {
 	}
 	a.source = s
 	return nil
+}
+
+// addEvents adds the Reporter of events, if they are configured.
+func (a *assembly) addEvents() {
+	if a.EventDeployment == "" {
+		return
+	}
+	reporter := event.New(event.Config{
+		Events:      a.clients.CoreV1(),
+		Deployments: a.clients.AppsV1(),
+		Namespace:   a.namespace,
+		Deployment:  a.EventDeployment,
+		Interval:    a.Resolution,
+		Source:      a.source,
+	})
+	a.loops = append(a.loops, reporter.Run)
 }
 
 // registerActive registers the metrics of active nodes.

@@ -24,20 +24,18 @@ func (a *assembly) storage() scrape.Storage {
 	maxAge := storageIntervals * max(a.StorageInterval, a.Resolution)
 	return scrape.Storage{
 		Interval: a.StorageInterval,
-		Sink:     &extra.StorageSink{Store: a.view.Extra, MaxAge: maxAge, IsBound: isBound(a.view.Pods)},
+		Sink:     &extra.StorageSink{Store: a.view.Extra, MaxAge: maxAge, IsBound: a.isBound},
 		Ready:    a.synced,
 		Observe:  a.instruments.registerStorage(),
 	}
 }
 
-// isBound returns a function that reports whether a pod is bound to a node. The UID that a kubelet
-// reports distinguishes it from an earlier pod of the same name, except if the pod is a static one:
-// its UID is then a hash without hyphens, and not that of the pod in the API server.
-func isBound(pods *inventory.Index) func(node, namespace, pod, uid string) bool {
-	return func(node, namespace, pod, uid string) bool {
-		o := boundPod(pods, node, namespace, pod)
-		return o != nil && (!strings.Contains(uid, "-") || o.UID == inventory.UIDOf(types.UID(uid)))
-	}
+// isBound reports whether a pod is bound to a node. The UID that a kubelet reports distinguishes it from an
+// earlier pod of the same name, except if the pod is a static one: its UID is then a hash without hyphens, and
+// not that of the pod in the API server.
+func (a *assembly) isBound(node, namespace, pod, uid string) bool {
+	o := boundPod(a.view.Pods, node, namespace, pod)
+	return o != nil && (!strings.Contains(uid, "-") || o.UID == inventory.UIDOf(types.UID(uid)))
 }
 
 // registerStorage registers the metrics of requests for ephemeral storage, and returns a function that

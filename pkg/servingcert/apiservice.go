@@ -1,9 +1,7 @@
 package servingcert
 
 import (
-	"bytes"
 	"context"
-	"crypto/x509"
 	"encoding/json"
 	"slices"
 
@@ -11,11 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 )
-
-// trusts reports whether the caBundle has the CA, as encoded by encodePEM.
-func (a *apiService) trusts(ca *x509.Certificate) bool {
-	return bytes.Contains(a.Spec.CABundle, encodePEM(ca))
-}
 
 // readAPIServices returns the APIServices whose caBundle this server manages, and an error for
 // those that it could not read.

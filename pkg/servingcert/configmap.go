@@ -10,10 +10,6 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// The bundle of CAs is published in a ConfigMap, so that clients that verify this server need no
-// access to the Secret with the key. Failures are logged and retried; they affect neither readiness
-// nor renewals.
-
 // readConfigMap returns the ConfigMap, or nil if none is configured. It must be called before the
 // Secret is read: see reconcile.
 func (m *Manager) readConfigMap(ctx context.Context) (*corev1.ConfigMap, error) {
@@ -30,7 +26,8 @@ func (m *Manager) readConfigMap(ctx context.Context) (*corev1.ConfigMap, error) 
 
 // publish writes the bundle into the ConfigMap that readConfigMap returned, if it has a different one,
 // on condition that it has not changed since. Writes need no limit: the ConfigMap is not watched, so
-// there are few, however often it changes.
+// there are few, however often it changes. Failures, among them that of the read, are logged and retried; they
+// affect neither readiness nor renewals.
 func (m *Manager) publish(ctx context.Context, object *corev1.ConfigMap, err error, s state) {
 	if err == nil && object != nil && object.Data[keyBundle] != string(s.bundle) {
 		if object.Data == nil {

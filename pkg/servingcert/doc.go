@@ -42,12 +42,7 @@
 // # Security
 //
 // Every certificate has a CA of its own, whose key is discarded after signing. So nothing in the
-// cluster can sign for a trusted CA, and a certificate and its CA are always renewed together.
-// Clients other than the API server can read the CAs from the ConfigMap, so they need no access to
-// the Secret with the key.
-//
-// The current time is that of the API server (the Date of its responses). It verifies the
-// certificates, so its clock counts, and replicas with different clocks agree.
-//
-// There is no choice of keys or algorithms, and nothing is signed for others.
+// cluster can sign for a trusted CA, and a certificate and its CA are always renewed together. There is
+// no choice of keys or algorithms, and nothing is signed for others. Clients other than the API server
+// can read the CAs from the ConfigMap, so they need no access to the Secret with the key.
 package servingcert

@@ -34,10 +34,6 @@ type Monitor struct {
 	problems map[string]string                          // by name; as logged
 }
 
-var apiServiceResource = schema.GroupVersionResource{
-	Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices",
-}
-
 // NewMonitor returns a Monitor of c.APIServices, which should lead to c.Service. It uses no other
 // field of the Config but the Client, and needs permission to get the APIServices.
 func NewMonitor(c Config) (*Monitor, error) {
@@ -49,8 +45,9 @@ func NewMonitor(c Config) (*Monitor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot create a client for APIServices: %w", err)
 	}
+	resource := schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 	m := &Monitor{
-		client: client.Resource(apiServiceResource), names: c.APIServices, service: service, problems: map[string]string{},
+		client: client.Resource(resource), names: c.APIServices, service: service, problems: map[string]string{},
 	}
 	m.states.Store(&map[string]APIServiceState{})
 	return m, nil
@@ -69,18 +66,16 @@ func (m *Monitor) Run(ctx context.Context) {
 		requestCtx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 		_, err := m.read(requestCtx)
 		cancel()
-		delay, text := resyncPeriod, ""
-		if apierrors.IsForbidden(err) {
-			delay = forbiddenPeriod
-		}
-		if err != nil {
-			text = err.Error()
-		}
-		if text != "" && text != logged && ctx.Err() == nil {
+		text := fmt.Sprint(err)
+		if err != nil && text != logged && ctx.Err() == nil {
 			klog.FromContext(ctx).V(2).Info("Cannot check the APIServices; give the ServiceAccount permission to get them",
 				"error", text)
 		}
 		logged = text
+		delay := resyncPeriod
+		if apierrors.IsForbidden(err) {
+			delay = forbiddenPeriod
+		}
 		sleep(ctx, jitter(delay), nil)
 	}
 }
@@ -171,9 +166,6 @@ type service struct {
 	port            int32 // 0: any
 }
 
-// defaultPort is the port of an APIService that names none.
-const defaultPort = 443
-
 // serviceName matches NAME.NAMESPACE.svc.
 var serviceName = regexp.MustCompile(`^([^.:]+)\.([^.:]+)\.svc$`)
 
@@ -219,7 +211,7 @@ func (s service) check(a *apiService) (state APIServiceState, problem string) {
 		state.Misdirected = true
 		return state, "spec.service is missing: the API server itself serves it"
 	}
-	port := int32(defaultPort)
+	port := int32(443) // the default
 	if to.Port != nil {
 		port = *to.Port
 	}

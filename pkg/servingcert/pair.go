@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"time"
@@ -132,9 +131,6 @@ func (p *pair) validAt(now time.Time) bool {
 
 // encodePEM encodes certificates. Equal certificates have equal bytes.
 func encodePEM(certificates ...*x509.Certificate) []byte {
-	var text []byte
-	for _, c := range certificates {
-		text = append(text, pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: c.Raw})...)
-	}
+	text, _ := cert.EncodeCertificates(certificates...) // writing to memory does not fail
 	return text
 }

@@ -72,7 +72,8 @@ type settling struct {
 
 // done reports whether the CA of the next pair has been in every caBundle for the settle time.
 func (s *settling) done(next *pair, services []*apiService, settle time.Duration) bool {
-	if next == nil || slices.ContainsFunc(services, func(a *apiService) bool { return !a.trusts(next.ca) }) {
+	isMissing := func(a *apiService) bool { return !bytes.Contains(a.Spec.CABundle, encodePEM(next.ca)) }
+	if next == nil || slices.ContainsFunc(services, isMissing) {
 		*s = settling{}
 		return false
 	}

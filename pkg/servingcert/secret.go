@@ -45,9 +45,7 @@ func (m *Manager) writeSecret(ctx context.Context, secret *corev1.Secret, s stat
 	if secret.Data == nil {
 		secret.Data = map[string][]byte{}
 	}
-	if !s.write(secret.Data) {
-		return nil
-	}
+	s.write(secret.Data)
 	if err := m.allowWrite(m.secretName()); err != nil {
 		return err
 	}

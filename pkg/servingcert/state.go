@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"crypto/x509"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 )
@@ -44,22 +43,17 @@ func (c Config) lastThird(leaf *x509.Certificate) time.Duration {
 	return max(min(life, c.Lifetime), 0) / 3
 }
 
-// renewBefore returns how long before its expiry a certificate is renewed. A renewal takes up to
-// 1.5 times Settle: see Run.
-func (c Config) renewBefore(leaf *x509.Certificate) time.Duration {
-	return max(c.lastThird(leaf), 2*c.Settle)
-}
-
 // outlives reports whether the pair is valid for longer than a pair created now. The CA is valid at
 // least as long as the certificate.
 func (c Config) outlives(pair *pair, now time.Time) bool {
 	return pair.ca.NotAfter.Sub(now) > c.Lifetime+clockTolerance
 }
 
-// stale reports whether a valid pair that is served must be renewed.
+// stale reports whether a valid pair that is served must be renewed, which takes up to 1.5 times Settle: see
+// Run.
 func (c Config) stale(pair *pair, now time.Time) bool {
 	isMissing := func(name string) bool { return pair.leaf.VerifyHostname(name) != nil }
-	return pair.leaf.NotAfter.Sub(now) <= c.renewBefore(pair.leaf) || c.outlives(pair, now) ||
+	return pair.leaf.NotAfter.Sub(now) <= max(c.lastThird(pair.leaf), 2*c.Settle) || c.outlives(pair, now) ||
 		slices.ContainsFunc(c.Names, isMissing)
 }
 
@@ -89,9 +83,8 @@ func readState(data map[string][]byte, name string) (state, error) {
 	return s, err
 }
 
-// write writes the state into a Secret's data, and reports whether that changed.
-func (s state) write(data map[string][]byte) (changed bool) {
-	before := maps.Clone(data)
+// write writes the state into a Secret's data.
+func (s state) write(data map[string][]byte) {
 	for _, key := range []string{keyNext, keyNextKey, keyPrevious} {
 		delete(data, key)
 	}
@@ -102,7 +95,6 @@ func (s state) write(data map[string][]byte) (changed bool) {
 	if s.previous != nil {
 		data[keyPrevious] = s.previous.chain()
 	}
-	return !maps.EqualFunc(before, data, bytes.Equal)
 }
 
 // cas returns the CAs of the bundle, in an order that stays the same when the next pair is

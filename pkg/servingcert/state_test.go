@@ -206,9 +206,7 @@ func TestReadWrite(t *testing.T) {
 	for name, s := range map[string]state{
 		"with next": issued(t, -1, 0, 1), "serving only": issued(t, -1, 0, -1), "all": issued(t, 0, 1, 2),
 	} {
-		if first, second := s.write(data), s.write(data); !first || second {
-			t.Errorf("%s: got changes %t, %t, want one by the first write", name, first, second)
-		}
+		s.write(data)
 		got, err := readState(data, host)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
