@@ -40,18 +40,16 @@ func (d *document) read(text []byte) {
 
 // end returns an error unless the text was one valid JSON value, which has been consumed.
 func (d *document) end() error {
-	if d.err == nil {
-		if _, err := d.decoder.ReadToken(); !errors.Is(err, io.EOF) {
-			d.err = err
-			if err == nil {
-				d.err = errMoreJSON
-			}
+	err := d.err
+	if err == nil {
+		switch _, err = d.decoder.ReadToken(); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err == nil:
+			err = errMoreJSON
 		}
 	}
-	if d.err != nil {
-		return reason.Errorf(reason.Undecodable, "%w: %w", errNotJSON, d.err)
-	}
-	return nil
+	return reason.Errorf(reason.Undecodable, "%w: %w", errNotJSON, err)
 }
 
 // peek returns the first byte of the next token, with the digit 0 for a number, or 0 at the end.
@@ -167,7 +165,7 @@ type integer struct {
 
 // integer decodes an integer from 0 to limit.
 func (d *Summary) integer(limit uint64) integer {
-	if c := d.peek(); c != '-' && !isDigit(c) {
+	if d.peek() != '0' {
 		d.wrongType(usage.Malformed)
 		return integer{}
 	}
