@@ -60,24 +60,6 @@ func (d *document) peek() byte {
 	return byte(d.decoder.PeekKind())
 }
 
-// bracket consumes the bracket at which an object or array begins or ends.
-func (d *document) bracket() {
-	if d.err == nil {
-		_, d.err = d.decoder.ReadToken()
-	}
-}
-
-// more reports whether the open object or array has another element. If it has not, it consumes the
-// closing bracket.
-func (d *document) more() bool {
-	switch d.peek() {
-	case '}', ']', 0:
-		d.bracket()
-		return false
-	}
-	return true
-}
-
 // ignore consumes any value.
 func (d *document) ignore() {
 	if d.err == nil {
@@ -114,28 +96,29 @@ func (d *document) str() []byte {
 
 // keys consumes an object and yields the key of each field. It skips anything else.
 func (d *Summary) keys(yield func(key string) bool) {
-	if d.open('{') {
-		for d.more() && yield(alias(d.str())) {
-		}
-	}
+	d.each('{', func() bool { return yield(alias(d.str())) })
 }
 
-// elements consumes an array and yields once for each element. It skips anything else.
-func (d *Summary) elements(yield func() bool) {
-	if d.open('[') {
-		for d.more() && yield() {
-		}
-	}
-}
+// elements consumes an array and yields before each element. It skips anything else.
+func (d *Summary) elements(yield func() bool) { d.each('[', yield) }
 
-// open begins an object or array. It skips anything else and returns false.
-func (d *Summary) open(bracket byte) bool {
+// each consumes an object or array and yields before each element of it. It skips anything else.
+func (d *Summary) each(bracket byte, yield func() bool) {
 	if d.peek() != bracket {
 		d.wrongType(usage.Malformed)
-		return false
+		return
 	}
-	d.bracket()
-	return true
+	_, d.err = d.decoder.ReadToken()
+	for d.err == nil {
+		switch d.decoder.PeekKind() {
+		case '}', ']', 0: // 0: an error, which ReadToken returns
+			_, d.err = d.decoder.ReadToken()
+			return
+		}
+		if !yield() {
+			return
+		}
+	}
 }
 
 // wrongType consumes a value of the wrong type. It counts the value, which may have named a container,
