@@ -1,7 +1,6 @@
 package decode
 
 import (
-	"bytes"
 	"errors"
 	"strconv"
 
@@ -18,15 +17,14 @@ type Value struct {
 // ParseValue parses what follows the labels of a line: a value and an optional time. It returns the
 // reason if it fails.
 func ParseValue(b []byte) (v Value, r usage.SkipReason, ok bool) {
-	number, b := cutNumber(b[skipBlanks(b, 0):])
+	number, b, isDecimal := cutNumber(b[skipBlanks(b, 0):])
 	var err error
 	v.Float, err = strconv.ParseFloat(alias(number), 64)
-	// strconv also accepts underscores and hexadecimal numbers.
-	if err != nil && !errors.Is(err, strconv.ErrRange) || bytes.ContainsAny(number, "xX_") {
+	if !isDecimal || err != nil && !errors.Is(err, strconv.ErrRange) {
 		return Value{}, usage.Malformed, false
 	}
 	if len(b) > 0 {
-		number, b = cutNumber(b)
+		number, b, _ = cutNumber(b)
 		v.Timed = true
 		if v.Millis, err = strconv.ParseInt(alias(number), 10, 64); err != nil {
 			return v, usage.BadTime, false
@@ -36,12 +34,16 @@ func ParseValue(b []byte) (v Value, r usage.SkipReason, ok bool) {
 }
 
 // cutNumber returns the number at the start of b, which ends at a blank, and what follows the blanks.
-func cutNumber(b []byte) (number, rest []byte) {
-	n := 0
-	for n < len(b) && !isBlank(b[n]) {
-		n++
+// A decimal number has no underscores: strconv accepts them and hexadecimal numbers, which the text
+// exposition format does not have.
+func cutNumber(b []byte) (number, rest []byte, isDecimal bool) {
+	n, isDecimal := 0, true
+	for ; n < len(b) && !isBlank(b[n]); n++ {
+		if c := b[n]; c == 'x' || c == 'X' || c == '_' {
+			isDecimal = false
+		}
 	}
-	return b[:n], b[skipBlanks(b, n):]
+	return b[:n], b[skipBlanks(b, n):], isDecimal
 }
 
 func isDigit(c byte) bool { return c-'0' < 10 }
