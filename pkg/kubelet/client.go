@@ -15,16 +15,13 @@ import (
 
 // Client sends requests to kubelets. Its methods are safe for concurrent use.
 type Client struct {
-	config      Config
-	credentials *credentials
-	resource    *query     // of Fetch
-	summary     *query     // of FetchSummary
-	storage     *query     // of FetchStorage
-	buffers     *sync.Pool // of the transports
-	workspaces  sync.Pool  // of *workspace
-	connecting  permits    // of requests that dial and do a TLS handshake
-	reading     permits    // of requests that read and decode a response, each with a workspace
-	dialer      dialer
+	config         Config
+	summaryTimeout time.Duration // of FetchSummary
+	credentials    *credentials
+	workspaces     sync.Pool // of *workspace
+	connecting     permits   // of requests that dial and do a TLS handshake
+	reading        permits   // of requests that read and decode a response, each with a workspace
+	dialer         dialer
 
 	mu    sync.Mutex
 	nodes map[string]*transport // by the node's name
@@ -39,17 +36,14 @@ func NewClient(config Config) (*Client, error) {
 	// As many containers as a response may have.
 	maxContainers := int(max(1, min(config.MaxBodyBytes/decode.MinContainerBytes, math.MaxInt32)))
 	return &Client{
-		config:      config,
-		credentials: credentials,
-		resource:    newResourceQuery(&config),
-		summary:     newSummaryQuery(&config),
-		storage:     newStorageQuery(&config),
-		buffers:     newBufferPool(),
-		workspaces:  sync.Pool{New: func() any { return newWorkspace(maxContainers) }},
-		nodes:       map[string]*transport{},
-		connecting:  newPermits(),
-		reading:     newPermits(),
-		dialer:      newDialer(&config),
+		config:         config,
+		summaryTimeout: min(config.Timeout, 2*time.Second), // a summary is not worth a longer wait
+		credentials:    credentials,
+		workspaces:     sync.Pool{New: func() any { return newWorkspace(maxContainers) }},
+		nodes:          map[string]*transport{},
+		connecting:     newPermits(),
+		reading:        newPermits(),
+		dialer:         newDialer(&config),
 	}, nil
 }
 
@@ -59,33 +53,30 @@ func NewClient(config Config) (*Client, error) {
 //
 // An error names the node and what to do, and reason.Of returns its class. The connection is kept for the next request.
 func (c *Client) Fetch(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error) {
-	return c.fetch(ctx, node, c.resource, put)
+	return c.fetch(ctx, node, resourceQuery, c.config.Timeout, put)
 }
 
 // FetchSummary is Fetch for the kubelet's summary, which contains kubelet-reported rates. Its
-// timestamps are rounded down to seconds. It takes at most 2 seconds, because the summary is
-// optional.
-//
-// The path of the summary does not depend on annotations.
+// timestamps are rounded down to seconds. Its path does not depend on annotations.
 func (c *Client) FetchSummary(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error) {
-	return c.fetch(ctx, node, c.summary, put)
+	return c.fetch(ctx, node, summaryQuery, c.summaryTimeout, put)
 }
 
 // FetchStorage is Fetch for the complete summary of the kubelet. The scrape has only Storage. It may be
 // called during a Fetch for the same node.
 func (c *Client) FetchStorage(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error) {
-	return c.fetch(ctx, node, c.storage, put)
+	return c.fetch(ctx, node, storageQuery, c.config.Timeout, put)
 }
 
 func (c *Client) fetch(
-	ctx context.Context, node *corev1.Node, q *query, put func(*usage.Scrape),
+	ctx context.Context, node *corev1.Node, q *query, timeout time.Duration, put func(*usage.Scrape),
 ) (timing usage.Timing, err error) {
 	start := time.Now()
 	t, err := c.transportOf(node)
 	if err != nil {
 		return timing, err
 	}
-	w, err := c.get(ctx, t, q, &timing.Queued)
+	w, err := c.get(ctx, t, q, timeout, &timing.Queued)
 	timing.Took = time.Since(start) - timing.Queued
 	if err != nil {
 		return timing, explain(node.Name, q.subject, q.cures, err)
@@ -100,8 +91,10 @@ func (c *Client) fetch(
 //
 // The time of the response is when its headers arrive: the kubelet takes its samples right before, and
 // the rest is the time of the transfer.
-func (c *Client) get(ctx context.Context, t *transport, q *query, queued *time.Duration) (*workspace, error) {
-	waiting, cancel := context.WithTimeout(ctx, q.timeout) // for a new token
+func (c *Client) get(
+	ctx context.Context, t *transport, q *query, timeout time.Duration, queued *time.Duration,
+) (*workspace, error) {
+	waiting, cancel := context.WithTimeout(ctx, timeout) // for a new token
 	header, err := c.credentials.headers(waiting, q.accept)
 	cancel()
 	if err != nil {
@@ -117,7 +110,7 @@ func (c *Client) get(ctx context.Context, t *transport, q *query, queued *time.D
 			return nil, err
 		}
 	}
-	ctx, cancel = context.WithTimeout(ctx, q.timeout)
+	ctx, cancel = context.WithTimeout(ctx, timeout)
 	defer cancel()
 	start := time.Now()
 	startedAt := c.config.Clock.At(start) // not later: the machine may be suspended during the request

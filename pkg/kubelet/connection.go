@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,16 +26,13 @@ type transport struct {
 	endpoint endpoint
 	dial     dialer
 	tls      *tls.Config // nil for plain HTTP
-	buffers  *sync.Pool  // of *buffers; shared by all transports
 
 	idle    atomic.Pointer[conn] // nil if there is none
 	retired atomic.Bool          // connections must not be kept
 }
 
 func (c *Client) newTransport(node string, uid types.UID, e endpoint) *transport {
-	t := &transport{
-		credentials: c.credentials, node: strings.Clone(node), uid: uid, endpoint: e, dial: c.dialer, buffers: c.buffers,
-	}
+	t := &transport{credentials: c.credentials, node: strings.Clone(node), uid: uid, endpoint: e, dial: c.dialer}
 	if !c.config.PlainHTTP {
 		t.tls = t.tlsConfig()
 	}

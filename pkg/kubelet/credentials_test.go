@@ -210,7 +210,7 @@ func TestTokenSource(t *testing.T) {
 		<-ctx.Done()
 		return "", ctx.Err()
 	}
-	c.resource.timeout = time.Millisecond
+	c.config.Timeout = time.Millisecond
 	checkError(t, fetchError(t, c, k.node("n7")), reason.NoToken, "deadline exceeded")
 }
 

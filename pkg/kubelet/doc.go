@@ -7,9 +7,6 @@
 //	...
 //	timing, err := client.Fetch(ctx, node, func(s *usage.Scrape) { store.Put(node.Name, s) })
 //
-// FetchSummary does the same for the kubelet's summary, which contains kubelet-reported rates,
-// and FetchStorage for the complete summary, which contains the usage of ephemeral storage.
-//
 // A request has bounded time and memory, whatever the kubelet sends. An error names its cause and
 // the cure, and reason.Of returns its class. Invalid parts of a response are skipped and counted.
 //

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -58,10 +59,7 @@ func (c *Config) endpointOf(node *corev1.Node) (endpoint, error) {
 		return fail(reason.Errorf(reason.BadEndpoint, "invalid kubelet port %d in the node's status", port),
 			map[reason.Reason]string{reason.BadEndpoint: "unset --kubelet-use-node-status-port"})
 	}
-	metrics := defaultPath
-	if annotated := node.Annotations[PathAnnotation]; annotated != "" {
-		metrics = annotated
-	}
+	metrics := cmp.Or(node.Annotations[PathAnnotation], defaultPath)
 	if !isMetricsPath(metrics) {
 		const cure = "use a path below /metrics of letters, digits, -, . and _, without empty segments, . or .."
 		return fail(reason.Errorf(reason.BadEndpoint, "invalid path %.100q in the annotation %s", metrics, PathAnnotation),

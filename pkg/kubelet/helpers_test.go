@@ -93,7 +93,7 @@ func newTestClient(t testing.TB, config Config) *Client {
 		t.Fatal(err)
 	}
 	if !isShort {
-		c.summary.timeout = config.Timeout
+		c.summaryTimeout = config.Timeout
 	}
 	t.Cleanup(func() { forgetAll(c) })
 	return c
@@ -180,7 +180,7 @@ func serveNode(w http.ResponseWriter, _ *http.Request) {
 
 // respondTo sends the response that is requested.
 func respondTo(w http.ResponseWriter, r *http.Request, resource, summary []byte) {
-	if r.URL.Path == summaryPath {
+	if r.URL.Path == summaryQuery.path {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(summary)
 		return

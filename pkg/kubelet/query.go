@@ -7,15 +7,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
-)
-
-const (
-	summaryPath       = "/stats/summary"
-	summaryQuery      = "only_cpu_and_memory=true"
-	maxSummaryTimeout = 2 * time.Second // a summary is not worth a longer wait
 )
 
 // query is a request that kubelets support, and how its response is read.
@@ -23,7 +16,6 @@ type query struct {
 	path     string // empty for the path of the endpoint
 	rawQuery string
 	accept   string
-	timeout  time.Duration // from dialing to the last byte
 
 	accepts func(contentType string) bool
 	decode  func(w *workspace, node string) error // decodes w.body into w.scrape
@@ -32,37 +24,30 @@ type query struct {
 	cures   map[reason.Reason]string // replace the usual cures
 }
 
-func newResourceQuery(c *Config) *query {
-	return &query{
+var (
+	resourceQuery = &query{
 		accept:  "text/plain;version=0.0.4",
-		timeout: c.Timeout,
 		accepts: isText,
 		decode:  func(w *workspace, _ string) error { return w.resource.Decode(&w.scrape, w.body) },
 	}
-}
+	summaryQuery = newSummaryQuery("only_cpu_and_memory=true",
+		func(w *workspace, node string) error { return w.summary.Decode(&w.scrape, w.body, node) },
+		"summary", "metrics appear only after the second scrape")
+	storageQuery = newSummaryQuery("",
+		func(w *workspace, node string) error { return w.summary.DecodeStorage(&w.scrape, w.body, node) },
+		"complete summary", "ephemeral-storage is not served")
+)
 
-func newSummaryQuery(c *Config) *query {
-	q := summaryQueryOf(c, "summary", "metrics appear only after the second scrape")
-	q.decode = func(w *workspace, node string) error { return w.summary.Decode(&w.scrape, w.body, node) }
-	q.rawQuery, q.timeout = summaryQuery, min(c.Timeout, maxSummaryTimeout)
-	return q
-}
-
-func newStorageQuery(c *Config) *query {
-	q := summaryQueryOf(c, "complete summary", "ephemeral-storage is not served")
-	q.decode = func(w *workspace, node string) error { return w.summary.DecodeStorage(&w.scrape, w.body, node) }
-	return q
-}
-
-// summaryQueryOf returns a query of the summary without its decode. loss is what happens without it.
-func summaryQueryOf(c *Config, subject, loss string) *query {
+// newSummaryQuery returns a query of the summary. loss is what happens without it.
+func newSummaryQuery(rawQuery string, decode func(*workspace, string) error, subject, loss string) *query {
 	without := "without the summary, " + loss
 	return &query{
-		path:    summaryPath,
-		accept:  "application/json",
-		timeout: c.Timeout,
-		accepts: isJSON,
-		subject: subject,
+		path:     "/stats/summary",
+		rawQuery: rawQuery,
+		accept:   "application/json",
+		accepts:  isJSON,
+		decode:   decode,
+		subject:  subject,
 		cures: map[reason.Reason]string{
 			reason.Forbidden:   "grant get on nodes/stats to the user that kube-vitals runs as; " + without,
 			reason.NotFound:    without,

@@ -28,7 +28,7 @@ type reloader[T any] struct {
 
 	mu      sync.Mutex
 	readAt  time.Time
-	problem string   // why the files could not be used at the last read; "": they could
+	problem error    // why the files could not be used at the last read; nil: they could
 	inUse   [][]byte // contents that value was parsed from
 	value   T
 	version int // number of changes of value
@@ -79,7 +79,7 @@ func (r *reloader[T]) get() (value T, version int) {
 
 // reload reads the files again. Contents that cannot be used change nothing. See Config.Reloaded.
 func (r *reloader[T]) reload() {
-	problem, changed := "", false
+	changed := false
 	contents, err := readFiles(r.files)
 	if err == nil && !slices.EqualFunc(contents, r.inUse, bytes.Equal) {
 		var value T
@@ -88,13 +88,10 @@ func (r *reloader[T]) reload() {
 			r.version++
 		}
 	}
-	if err != nil {
-		problem = err.Error()
-	}
-	if changed || problem != r.problem {
+	if changed || fmt.Sprint(err) != fmt.Sprint(r.problem) {
 		r.report(strings.Join(r.files, ", "), err)
 	}
-	r.problem = problem
+	r.problem = err
 }
 
 func readFiles(files []string) (contents [][]byte, err error) {

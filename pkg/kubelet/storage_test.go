@@ -57,7 +57,7 @@ func TestFetchStorageDelaysNothing(t *testing.T) {
 	var waiting, served atomic.Int64
 	release := make(chan struct{})
 	k := newKubelet(t, nil, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == summaryPath {
+		if r.URL.Path == summaryQuery.path {
 			waiting.Add(1)
 			<-release
 		}

@@ -33,13 +33,11 @@ type buffers struct {
 	out    bytes.Buffer
 }
 
-func newBufferPool() *sync.Pool {
-	return &sync.Pool{New: func() any {
-		b := new(buffers)
-		b.in = bufio.NewReaderSize(&b.source, readBufferBytes)
-		return b
-	}}
-}
+var bufferPool = sync.Pool{New: func() any {
+	b := new(buffers)
+	b.in = bufio.NewReaderSize(&b.source, readBufferBytes)
+	return b
+}}
 
 // roundTrip sends a request without a body on a connection, and returns its response. If the connection
 // is nil, or if the kubelet has closed it, it opens another one: it uses and releases the permit, or
@@ -103,7 +101,7 @@ type exchange struct {
 }
 
 func (t *transport) newExchange(ctx context.Context, conn *conn) *exchange {
-	x := &exchange{transport: t, ctx: ctx, conn: conn, buffers: t.buffers.Get().(*buffers)}
+	x := &exchange{transport: t, ctx: ctx, conn: conn, buffers: bufferPool.Get().(*buffers)}
 	x.buffers.source = io.LimitedReader{R: conn, N: maxHeaderBytes}
 	x.buffers.in.Reset(&x.buffers.source)
 	x.buffers.out.Reset()
@@ -161,7 +159,7 @@ func (x *exchange) Close() error {
 // end returns the buffers to their pool, and keeps or closes the connection.
 func (x *exchange) end(keep bool) {
 	x.buffers.source.R = nil // the pool must not keep the connection alive
-	x.transport.buffers.Put(x.buffers)
+	bufferPool.Put(x.buffers)
 	x.conn.socket.permit = nil
 	if x.stopWatch() && keep {
 		x.transport.keep(x.conn)

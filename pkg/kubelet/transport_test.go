@@ -81,7 +81,7 @@ func (s *script) request(ctx context.Context, t *testing.T) *http.Request {
 func (s *script) transport(t *testing.T) *transport {
 	ours := &transport{
 		credentials: new(credentials), endpoint: endpoint{host: s.address.IP.String(), port: s.address.Port},
-		dial: dialWithoutTimeout, buffers: newBufferPool(),
+		dial: dialWithoutTimeout,
 	}
 	t.Cleanup(ours.closeIdle)
 	return ours

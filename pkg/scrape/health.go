@@ -58,9 +58,8 @@ func (s *Scraper) Node(name string) (health.Node, bool) {
 // Nodes implements health.Source.
 func (s *Scraper) Nodes() []health.Node {
 	s.mu.Lock()
-	names := slices.Collect(maps.Keys(s.targets))
+	names := slices.Sorted(maps.Keys(s.targets))
 	s.mu.Unlock()
-	slices.Sort(names)
 	nodes := make([]health.Node, 0, len(names))
 	for _, name := range names {
 		if n, ok := s.Node(name); ok {

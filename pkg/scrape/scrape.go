@@ -290,11 +290,6 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 	}
 }
 
-// capacity returns the CPU capacity of a node in nanocores, or 0 if its status does not report it.
-func capacity(node *corev1.Node) uint64 {
-	return uint64(max(0, node.Status.Capacity.Cpu().ScaledValue(resource.Nano)))
-}
-
 // fetchSummary fetches and stores the kubelet-reported rates of a node. It returns the plan for
 // what is still missing then, or p if there is no summary.
 func (s *Scraper) fetchSummary(ctx context.Context, t *target, p plan) plan {
@@ -334,7 +329,7 @@ func (s *Scraper) fetch(
 	}()
 	return method(ctx, node, func(r *usage.Scrape) {
 		t.unlessDeleted(func() {
-			r.Capacity = capacity(node)
+			r.Capacity = uint64(max(0, node.Status.Capacity.Cpu().ScaledValue(resource.Nano)))
 			put(r)
 		})
 	})

@@ -131,7 +131,7 @@ func apiServiceWith(spec map[string]any) map[string]any {
 	return map[string]any{
 		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
 		"spec": fakeapi.Merge(map[string]any{"group": "metrics.k8s.io", "service": map[string]any{
-			"namespace": "kube-system", "name": "kube-vitals", "port": 443}}, spec),
+			"namespace": "kube-system", "name": "kube-vitals", "port": int64(443)}}, spec),
 	}
 }
 

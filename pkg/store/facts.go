@@ -52,7 +52,7 @@ func (s *Store) PodFacts(nodeName, namespace, name string) (PodFacts, bool) {
 	}
 	facts := PodFacts{Containers: make([]ContainerFacts, len(r.containers))}
 	if r.snapshot != nil {
-		facts.AsOf = s.pauses.correct(r.snapshot.AsOf)
+		facts.AsOf = s.Corrected(r.snapshot.AsOf)
 	}
 	for i, c := range r.containers {
 		facts.Containers[i] = ContainerFacts{c.name.Value(), s.facts(n, &c.series)}
@@ -75,13 +75,13 @@ func (n *node) report(key podKey) *podReport {
 // facts describes a series of a node. Ages contain a pause of our clock.
 func (s *Store) facts(n *node, of *series) Facts {
 	const received = math.MaxInt64 // not known any more
-	facts := Facts{Since: s.pauses.correct(of.since), HasAmount: of.hasAmount}
+	facts := Facts{Since: s.Corrected(of.since), HasAmount: of.hasAmount}
 	switch {
 	case of.hasAmount:
-		facts.SampledAt = s.pauses.correct(of.asOf)
+		facts.SampledAt = s.Corrected(of.asOf)
 	case of.sampled:
 		last := usage.Sample{At: of.prev.At, Untimed: of.untimed}
-		facts.SampledAt = s.pauses.correct(n.clock.ourTime(&last, received))
+		facts.SampledAt = s.Corrected(n.clock.ourTime(&last, received))
 	}
 	return facts
 }

@@ -22,10 +22,6 @@ type pauses struct {
 	jumps map[string]jump // the last jump of each node's clock, unless it is longer ago than within
 }
 
-// Corrected returns t, by our clock, so that its difference to a later time contains the time for which
-// our clock stood still in between.
-func (s *Store) Corrected(t usage.Time) usage.Time { return s.pauses.correct(t) }
-
 // pause is a time for which our clock stood still.
 type pause struct {
 	end    usage.Time // by our clock
@@ -70,10 +66,10 @@ func (p *pauses) observe(node string, j jump, nodes int) {
 	clear(p.jumps)
 }
 
-// correct returns t, by our clock, so that its difference to a later time contains a pause in
-// between. 0, "not known", stays 0.
-func (p *pauses) correct(t usage.Time) usage.Time {
-	if last := p.last.Load(); last != nil && t != 0 && t < last.end {
+// Corrected returns t, by our clock, so that its difference to a later time contains the time for which
+// our clock stood still in between. 0, "not known", stays 0.
+func (s *Store) Corrected(t usage.Time) usage.Time {
+	if last := s.pauses.last.Load(); last != nil && t != 0 && t < last.end {
 		return t.Add(-last.length)
 	}
 	return t

@@ -195,7 +195,7 @@ func firstByte(s string) int {
 	return int(s[0])
 }
 
-func (s *Store) age(asOf, now usage.Time) time.Duration { return now.Sub(s.pauses.correct(asOf)) }
+func (s *Store) age(asOf, now usage.Time) time.Duration { return now.Sub(s.Corrected(asOf)) }
 
 func (s *Store) isExpired(asOf, now usage.Time) bool {
 	return s.age(asOf, now) > s.config.MaxSampleAge

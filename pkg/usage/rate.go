@@ -157,10 +157,8 @@ const kubeletRateWindow = 15 * time.Second
 // Kubelets report a placeholder of 0 if they do not know the rate. Unless the counter is 0, a rate
 // of 0 is valid only if zeroIsReal is set: the caller knows that the kubelet reports real rates.
 func FromKubeletRate(cur *Sample, zeroIsReal bool, capacity uint64) (Amount, bool) {
-	switch {
-	case !cur.Complete(), cur.Has&HasRate == 0, cur.Rate > math.MaxInt64, cur.Young():
-		return Amount{}, false
-	case cur.Rate == 0 && cur.CPUSeconds != 0 && !zeroIsReal:
+	isPlaceholder := cur.Rate == 0 && cur.CPUSeconds != 0 && !zeroIsReal
+	if !cur.Complete() || cur.Has&HasRate == 0 || cur.Rate > math.MaxInt64 || cur.Young() || isPlaceholder {
 		return Amount{}, false
 	}
 	window := kubeletRateWindow

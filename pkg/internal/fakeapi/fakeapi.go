@@ -5,9 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"path"
@@ -17,6 +15,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 )
 
@@ -35,14 +34,15 @@ type API struct {
 }
 
 // Refusal is an error response. The code 0 refuses the connection.
-type Refusal struct {
-	Code    int
-	Reason  string
-	Message string
-}
+type Refusal = metav1.Status
 
 // Refuse returns a Refusal.
-func Refuse(code int, reason, message string) *Refusal { return &Refusal{code, reason, message} }
+func Refuse(code int32, reason metav1.StatusReason, message string) *Refusal {
+	return &Refusal{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
+		Code: code, Reason: reason, Message: message,
+	}
+}
 
 var errRefused = errors.New("dial tcp 10.0.0.1:443: connect: connection refused")
 
@@ -55,7 +55,7 @@ func New() *API {
 
 // Config returns the configuration of a client.
 func (a *API) Config() *rest.Config {
-	return &rest.Config{Host: "http://api", Transport: roundTripper(a.roundTrip), QPS: -1,
+	return &rest.Config{Host: "http://api", Transport: a, QPS: -1,
 		ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 }
 
@@ -70,14 +70,14 @@ func (a *API) Put(path string, object map[string]any) {
 func (a *API) Patch(path string, patch map[string]any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.store(path, Merge(Clone(a.objects[path]), patch))
+	a.store(path, Merge(runtime.DeepCopyJSON(a.objects[path]), patch))
 }
 
 // Get returns an object, or nil.
 func (a *API) Get(path string) map[string]any {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return Clone(a.objects[path])
+	return runtime.DeepCopyJSON(a.objects[path])
 }
 
 // Written returns the number of writes of clients.
@@ -126,7 +126,7 @@ func (a *API) store(at string, object map[string]any) {
 	a.version++
 	event := "MODIFIED"
 	if object == nil {
-		event, object = "DELETED", Clone(a.objects[at])
+		event, object = "DELETED", runtime.DeepCopyJSON(a.objects[at])
 		delete(a.objects, at)
 	} else {
 		if a.objects[at] == nil {
@@ -142,7 +142,8 @@ func (a *API) store(at string, object map[string]any) {
 	}
 }
 
-func (a *API) roundTrip(r *http.Request) (*http.Response, error) {
+// RoundTrip implements http.RoundTripper.
+func (a *API) RoundTrip(r *http.Request) (*http.Response, error) {
 	verb, at := verbAndPath(r)
 	time.Sleep(rand.N(a.Latency)) //nolint:gosec // it is no secret
 	a.mu.Lock()
@@ -156,23 +157,15 @@ func (a *API) roundTrip(r *http.Request) (*http.Response, error) {
 		a.mu.Unlock()
 		return nil, errRefused
 	case refused != nil:
-		response = a.respond(refused.Code, status(*refused))
+		response = a.refused(refused)
 	case verb == "watch":
 		response = a.watch(r, at)
 	default:
-		body, _ := readAll(r.Body)
-		response = a.serve(verb, at, r.Header.Get("Content-Type"), body)
+		response = a.serve(verb, at, r)
 	}
 	a.mu.Unlock()
 	time.Sleep(rand.N(a.Latency)) //nolint:gosec // it is no secret
 	return response, nil
-}
-
-func readAll(body io.Reader) ([]byte, error) {
-	if body == nil {
-		return nil, nil
-	}
-	return io.ReadAll(body)
 }
 
 func verbAndPath(r *http.Request) (verb, at string) {
@@ -184,43 +177,47 @@ func verbAndPath(r *http.Request) (verb, at string) {
 }
 
 // serve handles a request other than a watch.
-func (a *API) serve(verb, at, contentType string, body []byte) *http.Response {
-	stored := a.objects[at]
-	if stored == nil && contentType != "application/apply-patch+yaml" {
-		return a.respond(404, status(Refusal{404, "NotFound", at + " not found"}))
+func (a *API) serve(verb, at string, r *http.Request) *http.Response {
+	stored, isApply := a.objects[at], r.Header.Get("Content-Type") == "application/apply-patch+yaml"
+	if stored == nil && !isApply {
+		return a.refused(Refuse(404, metav1.StatusReasonNotFound, at+" not found"))
 	}
 	if verb == "get" {
 		return a.respond(200, stored)
 	}
 	var sent map[string]any
-	if err := json.Unmarshal(body, &sent); err != nil {
-		return a.respond(400, status(Refusal{400, "BadRequest", err.Error()}))
+	if err := json.NewDecoder(r.Body).Decode(&sent); err != nil {
+		return a.refused(Refuse(400, metav1.StatusReasonBadRequest, err.Error()))
 	}
 	v, ok := Meta(sent)["resourceVersion"]
-	if !ok && contentType != "application/apply-patch+yaml" {
-		// Stricter than a real API server.
-		return a.respond(400, status(Refusal{400, "BadRequest", "a write without a resource version"}))
+	if !ok && !isApply { // stricter than a real API server
+		return a.refused(Refuse(400, metav1.StatusReasonBadRequest, "a write without a resource version"))
 	}
 	if ok && v != Meta(stored)["resourceVersion"] {
-		return a.respond(409, status(Refusal{409, "Conflict", at + " has been modified"}))
+		return a.refused(Refuse(409, metav1.StatusReasonConflict, at+" has been modified"))
 	}
-	delete(Meta(sent), "resourceVersion")
 	if verb == "patch" {
-		sent = Merge(Clone(stored), sent)
+		sent = Merge(runtime.DeepCopyJSON(stored), sent)
 	}
-	if !equal(sent, stored) {
+	if !bytes.Equal(encode(sent), encode(stored)) { // they have the same version
 		a.store(at, sent)
 	}
 	a.writes++
 	return a.respond(200, a.objects[at])
 }
 
+func (a *API) refused(r *Refusal) *http.Response { return a.respond(int(r.Code), r) }
+
 func (a *API) respond(code int, object any) *http.Response {
-	body, err := json.Marshal(object)
+	return a.response(code, io.NopCloser(bytes.NewReader(encode(object))))
+}
+
+func encode(object any) []byte {
+	text, err := json.Marshal(object)
 	if err != nil {
 		panic(err)
 	}
-	return a.response(code, io.NopCloser(bytes.NewReader(body)))
+	return text
 }
 
 func (a *API) response(code int, body io.ReadCloser) *http.Response {
@@ -228,13 +225,6 @@ func (a *API) response(code int, body io.ReadCloser) *http.Response {
 		"Content-Type": {"application/json"},
 		"Date":         {time.Now().Add(a.Ahead).UTC().Format(http.TimeFormat)},
 	}}
-}
-
-func status(r Refusal) map[string]any {
-	return map[string]any{
-		"kind": "Status", "apiVersion": "v1", "status": "Failure",
-		"code": r.Code, "reason": r.Reason, "message": r.Message,
-	}
 }
 
 // watchStream is the body of the response to a watch.
@@ -252,7 +242,7 @@ func (a *API) watch(r *http.Request, at string) *http.Response {
 	query, current := r.URL.Query(), strconv.Itoa(a.version)
 	isList, since := query.Get("sendInitialEvents") == "true", query.Get("resourceVersion")
 	if !isList && since != "" && since != current {
-		return a.respond(410, status(Refusal{410, "Expired", "list again"}))
+		return a.refused(Refuse(410, metav1.StatusReasonExpired, "list again"))
 	}
 	reader, writer := io.Pipe()
 	w := &watchStream{path: at, events: make(chan []byte, 1000), writer: writer, PipeReader: reader}
@@ -286,11 +276,7 @@ func (a *API) watch(r *http.Request, at string) *http.Response {
 }
 
 func (w *watchStream) send(event string, object map[string]any) {
-	text, err := json.Marshal(map[string]any{"type": event, "object": object})
-	if err != nil {
-		panic(err)
-	}
-	w.events <- text
+	w.events <- encode(map[string]any{"type": event, "object": object})
 }
 
 // Merge applies a JSON merge patch. For these objects, an apply has the same effect.
@@ -314,43 +300,10 @@ func Merge(into, patch map[string]any) map[string]any {
 
 // Meta returns the metadata of an object.
 func Meta(object map[string]any) map[string]any {
-	if object["metadata"] == nil {
-		object["metadata"] = map[string]any{}
-	}
-	m, ok := object["metadata"].(map[string]any)
-	if !ok {
-		panic(fmt.Sprintf("metadata is %T", object["metadata"]))
+	m, _ := object["metadata"].(map[string]any)
+	if m == nil {
+		m = map[string]any{}
+		object["metadata"] = m
 	}
 	return m
 }
-
-// equal compares objects without their versions.
-func equal(a, b map[string]any) bool {
-	if a == nil || b == nil {
-		return a == nil && b == nil
-	}
-	a, b = Clone(a), Clone(b)
-	delete(Meta(a), "resourceVersion")
-	delete(Meta(b), "resourceVersion")
-	x, _ := json.Marshal(a)
-	y, _ := json.Marshal(b)
-	return bytes.Equal(x, y)
-}
-
-// Clone copies an object with its nested maps.
-func Clone(object map[string]any) map[string]any {
-	if object == nil {
-		return nil
-	}
-	c := maps.Clone(object)
-	for key, value := range c {
-		if nested, ok := value.(map[string]any); ok {
-			c[key] = Clone(nested)
-		}
-	}
-	return c
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -18,10 +18,10 @@ import (
 //
 // Errors have a reason if the body is too large, or is not compressed as requested.
 func Open(r *http.Response, limit int64, z *gzip.Reader) (io.Reader, error) {
-	body := &limited{r.Body, limit, limit}
 	if r.ContentLength > limit {
-		return nil, body.tooLarge()
+		return nil, withReason(&http.MaxBytesError{Limit: limit})
 	}
+	body := reader{http.MaxBytesReader(nil, r.Body, limit)}
 	encoding := r.Header.Get("Content-Encoding")
 	switch {
 	case encoding == "" || strings.EqualFold(encoding, "identity"):
@@ -35,35 +35,29 @@ func Open(r *http.Response, limit int64, z *gzip.Reader) (io.Reader, error) {
 		}
 		return nil, withReason(err)
 	}
-	return &limited{z, limit, limit}, nil
+	return reader{http.MaxBytesReader(nil, z, limit)}, nil
 }
 
-// limited is a reader that fails if its source has more bytes than the limit.
-type limited struct {
-	source      io.Reader
-	left, limit int64
-}
+// reader is a reader whose errors have a reason.
+type reader struct{ io.Reader }
 
 // Read implements io.Reader.
-func (l *limited) Read(p []byte) (int, error) {
-	if l.left < 0 {
-		return 0, l.tooLarge()
+func (r reader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if err != nil {
+		err = withReason(err)
 	}
-	n, err := l.source.Read(p[:min(int64(len(p)), l.left+1)]) // one byte more shows that there are more
-	if l.left -= int64(n); l.left < 0 {
-		return n - 1, l.tooLarge()
-	}
-	return n, withReason(err)
+	return n, err
 }
 
-func (l *limited) tooLarge() error {
-	return reason.Errorf(reason.BodyTooLarge, "more than the limit of %d bytes", l.limit)
-}
-
-// withReason returns an error with its reason if the text is not valid gzip.
+// withReason returns an error with its reason if the text is too large or is not valid gzip.
 func withReason(err error) error {
+	var tooLarge *http.MaxBytesError
 	var corrupt flate.CorruptInputError
-	if errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) || errors.As(err, &corrupt) {
+	switch {
+	case errors.As(err, &tooLarge):
+		return reason.Errorf(reason.BodyTooLarge, "more than the limit of %d bytes", tooLarge.Limit)
+	case errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum), errors.As(err, &corrupt):
 		return &reason.Error{Reason: reason.BadFormat, Err: err}
 	}
 	return err

@@ -40,18 +40,16 @@ func (d *document) read(text []byte) {
 
 // end returns an error unless the text was one valid JSON value, which has been consumed.
 func (d *document) end() error {
-	if d.err == nil {
-		if _, err := d.decoder.ReadToken(); !errors.Is(err, io.EOF) {
-			d.err = err
-			if err == nil {
-				d.err = errMoreJSON
-			}
+	err := d.err
+	if err == nil {
+		switch _, err = d.decoder.ReadToken(); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err == nil:
+			err = errMoreJSON
 		}
 	}
-	if d.err != nil {
-		return reason.Errorf(reason.Undecodable, "%w: %w", errNotJSON, d.err)
-	}
-	return nil
+	return reason.Errorf(reason.Undecodable, "%w: %w", errNotJSON, err)
 }
 
 // peek returns the first byte of the next token, with the digit 0 for a number, or 0 at the end.
@@ -60,24 +58,6 @@ func (d *document) peek() byte {
 		return 0
 	}
 	return byte(d.decoder.PeekKind())
-}
-
-// bracket consumes the bracket at which an object or array begins or ends.
-func (d *document) bracket() {
-	if d.err == nil {
-		_, d.err = d.decoder.ReadToken()
-	}
-}
-
-// more reports whether the open object or array has another element. If it has not, it consumes the
-// closing bracket.
-func (d *document) more() bool {
-	switch d.peek() {
-	case '}', ']', 0:
-		d.bracket()
-		return false
-	}
-	return true
 }
 
 // ignore consumes any value.
@@ -116,28 +96,29 @@ func (d *document) str() []byte {
 
 // keys consumes an object and yields the key of each field. It skips anything else.
 func (d *Summary) keys(yield func(key string) bool) {
-	if d.open('{') {
-		for d.more() && yield(alias(d.str())) {
-		}
-	}
+	d.each('{', func() bool { return yield(alias(d.str())) })
 }
 
-// elements consumes an array and yields once for each element. It skips anything else.
-func (d *Summary) elements(yield func() bool) {
-	if d.open('[') {
-		for d.more() && yield() {
-		}
-	}
-}
+// elements consumes an array and yields before each element. It skips anything else.
+func (d *Summary) elements(yield func() bool) { d.each('[', yield) }
 
-// open begins an object or array. It skips anything else and returns false.
-func (d *Summary) open(bracket byte) bool {
+// each consumes an object or array and yields before each element of it. It skips anything else.
+func (d *Summary) each(bracket byte, yield func() bool) {
 	if d.peek() != bracket {
 		d.wrongType(usage.Malformed)
-		return false
+		return
 	}
-	d.bracket()
-	return true
+	_, d.err = d.decoder.ReadToken()
+	for d.err == nil {
+		switch d.decoder.PeekKind() {
+		case '}', ']', 0: // 0: an error, which ReadToken returns
+			_, d.err = d.decoder.ReadToken()
+			return
+		}
+		if !yield() {
+			return
+		}
+	}
 }
 
 // wrongType consumes a value of the wrong type. It counts the value, which may have named a container,
@@ -167,7 +148,7 @@ type integer struct {
 
 // integer decodes an integer from 0 to limit.
 func (d *Summary) integer(limit uint64) integer {
-	if c := d.peek(); c != '-' && !isDigit(c) {
+	if d.peek() != '0' {
 		d.wrongType(usage.Malformed)
 		return integer{}
 	}

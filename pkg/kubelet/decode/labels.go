@@ -54,11 +54,11 @@ func ParseLabels(b []byte, label func(name, value []byte) bool) (n int, escaped,
 		if i = skipBlanks(b, i+1); i == len(b) || b[i] != '"' {
 			return 0, escaped, false
 		}
-		value, length, unescaped, ok := unquote(b[i+1:])
+		value, length, ok := unquote(b[i+1:])
 		if !ok || !label(name, value) {
 			return 0, escaped, false
 		}
-		escaped = escaped || unescaped
+		escaped = escaped || length > len(value)+1
 		i = skipBlanks(b, i+1+length)
 		if i < len(b) && b[i] == ',' {
 			i++
@@ -69,23 +69,13 @@ func ParseLabels(b []byte, label func(name, value []byte) bool) (n int, escaped,
 	return 0, escaped, false
 }
 
-// unquote returns the value that ends at the next quote, and its length in b including the quote.
-// The value is not nil, even if it is empty.
-func unquote(b []byte) (value []byte, n int, escaped, ok bool) {
-	end := bytes.IndexByte(b, '"')
-	if end < 0 {
-		return nil, 0, false, false
+// unquote returns the value that ends at the next quote, and its length in b including the quote. It
+// writes the value over its escaped form, which is never shorter. The value is not nil, even if it is
+// empty.
+func unquote(b []byte) (value []byte, n int, ok bool) {
+	if end := bytes.IndexByte(b, '"'); end >= 0 && bytes.IndexByte(b[:end], '\\') < 0 {
+		return b[:end:end], end + 1, true
 	}
-	if bytes.IndexByte(b[:end], '\\') < 0 {
-		return b[:end:end], end + 1, false, true
-	}
-	value, n, ok = unescape(b)
-	return value, n, true, ok
-}
-
-// unescape is unquote for a value with escapes. It writes the value over its escaped form, which is
-// never shorter.
-func unescape(b []byte) (value []byte, n int, ok bool) {
 	out := 0
 	for i := 0; i < len(b); i++ {
 		c := b[i]

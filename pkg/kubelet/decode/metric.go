@@ -4,8 +4,7 @@ package decode
 type subject uint8
 
 const (
-	subjectMissing     subject = iota // the line has no metric name
-	subjectIgnored                    // a metric that is not used
+	subjectIgnored     subject = iota // a metric that is not used
 	subjectScrapeError                // whether the kubelet could read its containers
 	subjectNode
 	subjectContainer
@@ -29,28 +28,15 @@ type metric struct {
 	field   fieldSet
 }
 
-func metricByName(name []byte) metric {
-	switch string(name) {
-	case "":
-		return metric{}
-	case "container_cpu_usage_seconds_total":
-		return metric{subjectContainer, fieldCPU}
-	case "container_memory_working_set_bytes":
-		return metric{subjectContainer, fieldMemory}
-	case "container_start_time_seconds":
-		return metric{subjectContainer, fieldStart}
-	case "container_swap_usage_bytes":
-		return metric{subjectContainer, fieldSwap}
-	case "node_cpu_usage_seconds_total":
-		return metric{subjectNode, fieldCPU}
-	case "node_memory_working_set_bytes":
-		return metric{subjectNode, fieldMemory}
-	case "node_swap_usage_bytes":
-		return metric{subjectNode, fieldSwap}
-	case "resource_scrape_error":
-		return metric{subjectScrapeError, fieldScrapeError}
-	case "scrape_error":
-		return metric{subjectScrapeError, fieldOldScrapeError}
-	}
-	return metric{subject: subjectIgnored}
+// metrics are the metrics that are used, by name.
+var metrics = map[string]metric{
+	"container_cpu_usage_seconds_total":  {subjectContainer, fieldCPU},
+	"container_memory_working_set_bytes": {subjectContainer, fieldMemory},
+	"container_start_time_seconds":       {subjectContainer, fieldStart},
+	"container_swap_usage_bytes":         {subjectContainer, fieldSwap},
+	"node_cpu_usage_seconds_total":       {subjectNode, fieldCPU},
+	"node_memory_working_set_bytes":      {subjectNode, fieldMemory},
+	"node_swap_usage_bytes":              {subjectNode, fieldSwap},
+	"resource_scrape_error":              {subjectScrapeError, fieldScrapeError},
+	"scrape_error":                       {subjectScrapeError, fieldOldScrapeError},
 }

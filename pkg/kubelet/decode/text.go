@@ -70,8 +70,10 @@ func (d *Text) line(b []byte) {
 	}
 	b = d.parseName(b)
 	switch d.metric.subject {
-	case subjectMissing:
-		d.skipContainer(usage.Malformed)
+	case subjectIgnored:
+		if len(d.name) == 0 {
+			d.skipContainer(usage.Malformed)
+		}
 	case subjectScrapeError:
 		d.scrapeError(b)
 	case subjectNode:
@@ -96,7 +98,7 @@ func (d *Text) parseName(b []byte) (rest []byte) {
 	for n < len(b) && (isNameByte(b[n]) || b[n] == ':') {
 		n++
 	}
-	d.name, d.metric, d.cursor = b[:n], metricByName(b[:n]), 0
+	d.name, d.metric, d.cursor = b[:n], metrics[string(b[:n])], 0
 	return b[skipBlanks(b, n):]
 }
 

@@ -37,7 +37,7 @@ func parseWithExpfmt(text []byte) (r *textReference, ok bool) {
 	}
 	r = &textReference{newReference(), map[string]bool{}, false}
 	for name, family := range families {
-		kind := metricByName([]byte(name))
+		kind := metrics[name]
 		if kind.subject < subjectScrapeError {
 			continue
 		}
