@@ -17,6 +17,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/health/healthtest"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/reason/reasontest"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 	"github.com/kube-vitals/kube-vitals/pkg/view/viewtest"
@@ -482,7 +483,7 @@ func TestNodes(t *testing.T) {
 
 // TestEveryScrapeReason checks that each reason of failing scrapes makes a text of its description.
 func TestEveryScrapeReason(t *testing.T) {
-	for _, r := range reason.Scrapes() {
+	for _, r := range reasontest.Scrapes() {
 		w := newWorld()
 		w.fail(r, before(time.Minute))
 		got, text := (&Pods{w.config()}).Explain(t.Context(), "shop", "web", now)
