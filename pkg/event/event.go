@@ -217,22 +217,13 @@ func (r *Reporter) reportSource(ctx context.Context, now time.Time) {
 	}
 }
 
-// recordOnDeployment records an event on the Deployment. If that is not possible now, it returns false,
-// and is tried again with the next interval.
+// recordOnDeployment records an event on the Deployment of kube-vitals. If that is not possible now, it
+// returns false, and is tried again with the next interval. The Deployment is read because kubectl
+// describe finds events by the UID.
 func (r *Reporter) recordOnDeployment(ctx context.Context, reason, message string, now time.Time) bool {
 	if !r.limiter.TryAccept() {
 		return false
 	}
-	deployment := r.deployment(ctx)
-	if deployment != nil {
-		r.record(deployment, reason, message, now)
-	}
-	return deployment != nil
-}
-
-// deployment returns a reference to the Deployment of kube-vitals, or nil if it cannot be read.
-// kubectl describe finds events by the UID.
-func (r *Reporter) deployment(ctx context.Context) *corev1.ObjectReference {
 	requestCtx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	d, err := r.Deployments.Deployments(r.Namespace).Get(requestCtx, r.Deployment, metav1.GetOptions{})
@@ -244,11 +235,12 @@ func (r *Reporter) deployment(ctx context.Context) *corev1.ObjectReference {
 				"nodes or the source fail; check --deployment and the permission to get it",
 				"namespace", r.Namespace, "deployment", r.Deployment)
 		}
-		return nil
+		return false
 	}
-	return &corev1.ObjectReference{
+	r.record(&corev1.ObjectReference{
 		APIVersion: "apps/v1", Kind: "Deployment", Namespace: r.Namespace, Name: r.Deployment, UID: d.UID,
-	}
+	}, reason, message, now)
+	return true
 }
 
 // reportNodes records the events of Nodes that are due, as many as the limiter allows. The others

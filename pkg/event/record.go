@@ -101,16 +101,14 @@ const (
 
 // failureOf returns the kind of failure of a request's error.
 func failureOf(err error) failure {
-	var status apierrors.APIStatus
+	status, responded := errors.AsType[*apierrors.StatusError](err)
 	switch {
 	case err == nil:
 		return noFailure
-	case !errors.As(err, &status):
-		return unavailable
-	case status.Status().Code >= http.StatusInternalServerError || status.Status().Code == http.StatusTooManyRequests:
-		return unavailable
+	case responded && status.ErrStatus.Code < http.StatusInternalServerError && !apierrors.IsTooManyRequests(err):
+		return rejected
 	}
-	return rejected
+	return unavailable
 }
 
 // observe logs the first failure of a kind in a namespace, and the first success after it.
