@@ -22,7 +22,7 @@ import (
 
 // WatchConfig configures Watches. NodeSelector and NodeAnnotations are optional.
 type WatchConfig struct {
-	Client       *rest.Config // of the API server
+	Client       *rest.Config // of the API server, which accepts protobuf
 	Nodes, Pods  *Index       // kept in sync with the API server; Nodes comes from New
 	NodeSelector string       // label selector of the nodes to watch; "": all
 
@@ -51,8 +51,6 @@ type Watches struct {
 // API server encodes an event once for all such watches.
 func NewWatches(c WatchConfig) (*Watches, error) {
 	config := rest.CopyConfig(c.Client)
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	config.DisableCompression = true // compressing a list takes the API server longer than sending it
 	core, err := corev1client.NewForConfig(config)
 	if err != nil {
