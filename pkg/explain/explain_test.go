@@ -41,14 +41,14 @@ type world struct {
 }
 
 func (w *world) config() Config {
-	c := Config{
+	if w.lookup == nil {
+		w.lookup = &fakeLookup{err: errThrottled}
+	}
+	return Config{
 		Pods: index(w.pods), Nodes: index(w.nodes), Samples: samples{w}, Source: &w.source,
 		SelectsNodes: w.selects, Resolution: 15 * time.Second, MaxSampleAge: w.maxAge, Clock: usage.NewClock(now),
+		Lookup: w.lookup,
 	}
-	if w.lookup != nil {
-		c.Lookup = w.lookup
-	}
-	return c
 }
 
 func index(objects map[string]*inventory.Object) *inventory.Index {

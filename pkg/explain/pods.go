@@ -22,7 +22,7 @@ func (p *Pods) Explain(ctx context.Context, namespace, name string, now time.Tim
 	m := p.moment(now)
 	o := m.Pods.Get(namespace, name)
 	pod := &corev1.Pod{} // as the API server has it; empty: not known
-	if m.Lookup != nil && (o == nil || o.Phase != inventory.PodRunning || noneRuns(o)) {
+	if o == nil || o.Phase != inventory.PodRunning || noneRuns(o) {
 		switch found, err := m.Lookup.Pod(ctx, namespace, name); {
 		case found != nil:
 			pod = found

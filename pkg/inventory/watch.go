@@ -136,16 +136,12 @@ func newWatcher[L list](
 			return events, err
 		},
 	}
+	// Requests are 0.5 s to about 10 s apart while the API server is unavailable. With the library's default
+	// of up to a minute, new pods would have no metrics for that long after an outage.
+	backoff := &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 20, Cap: 8 * time.Second}
 	w.reflector = cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(source, client), object, store,
-		cache.ReflectorOptions{Name: name, Backoff: newBackoff()})
+		cache.ReflectorOptions{Name: name, Backoff: backoff})
 	return w
-}
-
-// newBackoff returns the delays between requests while the API server is unavailable: 0.5 s to
-// about 10 s. With the library's default of up to a minute, new pods would have no metrics for that
-// long after an outage.
-func newBackoff() *wait.Backoff {
-	return &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 20, Cap: 8 * time.Second}
 }
 
 // recordError stores an error for synced, because the library does not log refused connections.
