@@ -88,7 +88,7 @@ type Config struct {
 type Reporter struct {
 	Config
 	limiter    flowcontrol.PassiveRateLimiter
-	correlator *record.EventCorrelator
+	correlator *record.EventCorrelator        // counts repeated events in one object
 	queue      []*record.EventCorrelateResult // events to write
 	failures   map[string]failure             // of the last request to write an event, by namespace
 
@@ -115,9 +115,13 @@ type spread struct {
 // New returns a Reporter that records nothing until Run is called.
 func New(c Config) *Reporter {
 	return &Reporter{
-		Config:     c,
-		limiter:    flowcontrol.NewTokenBucketPassiveRateLimiter(perSecond, burst),
-		correlator: newCorrelator(),
+		Config:  c,
+		limiter: flowcontrol.NewTokenBucketPassiveRateLimiter(perSecond, burst),
+		// By default, it drops events of one object above 25, and then allows one in 5 minutes: if a node
+		// flaps, the event that it has recovered could be lost. The limiter drops none.
+		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{
+			LRUCacheSize: cacheSize, BurstSize: burst, QPS: perSecond,
+		}),
 		failures:   map[string]failure{},
 		widespread: map[reason.Reason]*spread{},
 		nodes:      map[string]reported{},
