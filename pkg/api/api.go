@@ -70,7 +70,7 @@ type Config struct {
 	Clock usage.Clock
 
 	// ObserveAge is called for each response with metrics, with the resource ("nodes" or "pods")
-	// and the age of the oldest metrics in the response. It may be nil.
+	// and the age of the oldest metrics in the response.
 	ObserveAge func(resource string, age time.Duration)
 }
 

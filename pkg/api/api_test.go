@@ -59,7 +59,10 @@ func (c *cluster) config() Config {
 // configOf returns a Config that serves these objects with the usage in a store.
 func configOf(pods, nodes []*inventory.Object, s *store.Store) Config {
 	v := &view.View{Pods: viewtest.Index(pods...), Nodes: viewtest.Index(nodes...), Store: s}
-	return Config{View: v, Now: func() time.Time { return now }, Clock: usage.NewClock(now)}
+	return Config{
+		View: v, Now: func() time.Time { return now }, Clock: usage.NewClock(now),
+		ObserveAge: func(string, time.Duration) {},
+	}
 }
 
 func amount(nanocores, memory uint64) usage.Amount {

@@ -143,7 +143,7 @@ func TestBlocks(t *testing.T) {
 	}
 	page := nodez.Config{
 		Source: &healthtest.Source{List: known}, MaxSampleAge: time.Minute,
-		View: config.View, Clock: config.Clock, Now: config.Now,
+		View: config.View, Clock: config.Clock, Now: config.Now, Memory: func() *nodez.Memory { return nil },
 	}
 	report, served := page.Report(), len(want(pods, all))
 	if report.Totals.PodsWithMetrics != served || report.Totals.Containers != served {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"hash/maphash"
 	"iter"
-	"time"
 
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -65,14 +64,15 @@ func (c *collection) Get(ctx context.Context, name string, _ *metav1.GetOptions)
 	}
 	objects := []*inventory.Object{o}
 	c.noteRead(ctx, objects, o.Namespace, o.Name)
-	for _, item := range c.items(objects, c.config.Clock.At(now)) {
+	at := c.config.Clock.At(now)
+	for _, item := range c.items(objects, at) {
 		if item.Usage == nil {
 			break
 		}
 		if err := reserve(ctx, objects); err != nil {
 			return nil, err
 		}
-		c.observeAge(now, item.Usage.SampledAt())
+		c.config.ObserveAge(c.name(), at.Sub(item.Usage.SampledAt()))
 		return c.encoder.NewItem(c.kind(), now, item), nil
 	}
 	return nil, c.notFound(ctx, name, true, now)
@@ -115,17 +115,10 @@ func (c *collection) page(ctx context.Context, q *query, objects []*inventory.Ob
 		oldest = min(oldest, item.Usage.SampledAt())
 	}
 	if len(list.Items) > 0 {
-		c.observeAge(now, oldest)
+		c.config.ObserveAge(c.name(), at.Sub(oldest))
 	}
 	if q.selects() {
 		c.noteRead(ctx, objects, q.namespace, q.labels.String(), q.fields.String())
 	}
 	return list
-}
-
-// observeAge reports the age of the oldest metrics in a response.
-func (c *collection) observeAge(now time.Time, oldest usage.Time) {
-	if c.config.ObserveAge != nil {
-		c.config.ObserveAge(c.name(), c.config.Clock.At(now).Sub(oldest))
-	}
 }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 )
@@ -47,14 +48,11 @@ type query struct {
 	namespace string // "": all
 	labels    labels.Selector
 	fields    fields.Selector
-	limit     int       // objects in a page; 0: no limit
-	after     *position // the end of the previous page; nil: this is the first
-}
+	limit     int // objects in a page; 0: no limit
 
-// position identifies the last object of a page. Lists are sorted by namespace and name, so the
-// next page begins after it even if objects were added or deleted in between.
-type position struct {
-	namespace, name string
+	// after is the last object of the previous page; nil: this is the first. Lists are sorted by namespace
+	// and name, so a page begins after it even if objects were added or deleted in between.
+	after *types.NamespacedName
 }
 
 func newQuery(namespace string, options *metainternalversion.ListOptions) (*query, error) {
@@ -76,7 +74,7 @@ func newQuery(namespace string, options *metainternalversion.ListOptions) (*quer
 		return q, nil
 	}
 	after, ok := parseContinue(options.Continue)
-	if !ok || namespace != "" && after.namespace != namespace {
+	if !ok || namespace != "" && after.Namespace != namespace {
 		return nil, apierrors.NewBadRequest("the continue token is not valid for this list: " +
 			"restart the list without a continue token")
 	}
@@ -90,8 +88,8 @@ func (q *query) objects(all resource) []*inventory.Object {
 	if q.after == nil {
 		return objects
 	}
-	i, found := slices.BinarySearchFunc(objects, *q.after, func(o *inventory.Object, p position) int {
-		return cmp.Or(strings.Compare(o.Namespace, p.namespace), strings.Compare(o.Name, p.name))
+	i, found := slices.BinarySearchFunc(objects, *q.after, func(o *inventory.Object, n types.NamespacedName) int {
+		return cmp.Or(strings.Compare(o.Namespace, n.Namespace), strings.Compare(o.Name, n.Name))
 	})
 	if found {
 		i++
@@ -136,28 +134,21 @@ func (q *query) pageSize(remaining int) int {
 // number of remaining objects is set only for lists without selectors. It is an upper bound, since
 // objects without metrics count.
 func (q *query) nextPage(last *inventory.Object, remaining int) metav1.ListMeta {
-	meta := metav1.ListMeta{Continue: position{last.Namespace, last.Name}.token()}
+	meta := metav1.ListMeta{Continue: continueToken(last.Namespace, last.Name)}
 	if q.labels.Empty() && q.fields.Empty() {
-		n := int64(remaining)
-		meta.RemainingItemCount = &n
+		meta.RemainingItemCount = new(int64(remaining))
 	}
 	return meta
 }
 
-// token returns the position as an opaque continue token.
-func (p position) token() string {
-	return base64.RawURLEncoding.EncodeToString([]byte(p.namespace + "/" + p.name))
+// continueToken returns an opaque token for the page after the object with this name.
+func continueToken(namespace, name string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(namespace + "/" + name))
 }
 
-func parseContinue(token string) (p position, ok bool) {
+func parseContinue(token string) (last types.NamespacedName, ok bool) {
 	text, err := base64.RawURLEncoding.DecodeString(token)
-	if err != nil {
-		return p, false
-	}
-	namespace, name, ok := strings.Cut(string(text), "/")
-	if !ok || strings.Contains(name, "/") {
-		return p, false
-	}
-	p.namespace, p.name = namespace, name
-	return p, p.name != ""
+	namespace, name, _ := strings.Cut(string(text), "/")
+	ok = err == nil && name != "" && !strings.Contains(name, "/")
+	return types.NamespacedName{Namespace: namespace, Name: name}, ok
 }

@@ -59,7 +59,7 @@ func TestList(t *testing.T) {
 		{"/namespaces/apps/pods?fieldSelector=metadata.name%3Dno-metrics", nil},
 		{"/namespaces/apps/pods?fieldSelector=metadata.name%3Dweb-1&labelSelector=app%3Dother", nil},
 		// A page begins after the last object of the previous one, even if that has been deleted.
-		{"/pods?continue=" + position{"apps", "web-11"}.token(), []string{"apps/web-2", "data/db", "data/web-1"}},
+		{"/pods?continue=" + continueToken("apps", "web-11"), []string{"apps/web-2", "data/db", "data/web-1"}},
 		{"/nodes", []string{"node-a", "node-b"}},
 		{"/nodes?labelSelector=zone%3Db", []string{"node-b"}},
 		{"/nodes?fieldSelector=metadata.name%3Dnode-a", []string{"node-a"}},
@@ -114,7 +114,7 @@ func TestBadRequests(t *testing.T) {
 		"/pods?continue=%21":                         "the continue token is not valid",
 		"/pods?continue=YWJj":                        "the continue token is not valid", // "abc"
 		"/pods?continue=YS8":                         "the continue token is not valid", // "a/"
-		"/namespaces/apps/pods?continue=" + position{"data", "db"}.token(): "the continue token is not valid",
+		"/namespaces/apps/pods?continue=" + continueToken("data", "db"): "the continue token is not valid",
 	} {
 		got := get[struct{ Reason, Message string }](t, h, v1Path+path, http.StatusBadRequest)
 		if got.Reason != "BadRequest" || !strings.Contains(got.Message, want) {

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -27,14 +26,9 @@ const noValue = "<none>"
 // the library writes as it is: to encode metadata by reflection would take half of the CPU.
 func (c *collection) ConvertToTable(ctx context.Context, object, options runtime.Object) (*metav1.Table, error) {
 	mayGetObjects := sync.OnceValue(func() bool { return c.mayGetObjects(ctx) })
-	var list *encode.List
-	switch object := object.(type) {
-	case *encode.List:
-		list = object
-	case *encode.Item:
-		list = object.AsList()
-	default:
-		return nil, fmt.Errorf("cannot make a table of %T", object)
+	list, ok := object.(*encode.List)
+	if !ok {
+		list = object.(*encode.Item).AsList() // of a GET
 	}
 	c.warnOfMissing(ctx, list, mayGetObjects)
 	l := c.layoutOf(list.Items, mayGetObjects)

@@ -11,10 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
-	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/health"
@@ -24,8 +22,8 @@ import (
 
 // Config configures a Source. All fields are required, except AllowLoopback.
 type Config struct {
-	File    string       // the configuration file
-	Client  *rest.Config // of the API server; exporters get none of its credentials
+	File    string               // the configuration file
+	Client  kubernetes.Interface // of the API server
 	Sink    Sink
 	Clock   usage.Clock
 	Scraped func(Result) // is called after each scrape; calls may overlap
@@ -65,7 +63,6 @@ const (
 // Source scrapes the exporters of all nodes.
 type Source struct {
 	Config
-	client kubernetes.Interface
 	groups []*group
 	// permits limits the number of responses that are decoded at the same moment: even if all exporters
 	// send the most expensive responses, they leave processors to the scrapes of kubelets. A permit is
@@ -84,12 +81,6 @@ func New(c Config) (*Source, error) {
 		return nil, fmt.Errorf("%s: %w", c.File, err)
 	}
 	s := newSource(c)
-	config := rest.CopyConfig(c.Client)
-	config.ContentType = apiruntime.ContentTypeProtobuf
-	config.AcceptContentTypes = apiruntime.ContentTypeProtobuf + "," + apiruntime.ContentTypeJSON
-	if s.client, err = kubernetes.NewForConfig(config); err != nil {
-		return nil, fmt.Errorf("cannot make a client for the pods of device exporters: %w", err)
-	}
 	for i := range file.Exporters {
 		e := &file.Exporters[i]
 		transport, err := newTransport(e)
@@ -128,7 +119,7 @@ func (s *Source) Run(ctx context.Context) {
 	}
 	var running sync.WaitGroup
 	for _, g := range s.groups {
-		running.Go(func() { g.run(ctx, s.client) })
+		running.Go(func() { g.run(ctx, s.Client) })
 	}
 	running.Wait()
 }

@@ -88,7 +88,7 @@ type Config struct {
 type Reporter struct {
 	Config
 	limiter    flowcontrol.PassiveRateLimiter
-	correlator *record.EventCorrelator
+	correlator *record.EventCorrelator        // counts repeated events in one object
 	queue      []*record.EventCorrelateResult // events to write
 	failures   map[string]failure             // of the last request to write an event, by namespace
 
@@ -115,9 +115,13 @@ type spread struct {
 // New returns a Reporter that records nothing until Run is called.
 func New(c Config) *Reporter {
 	return &Reporter{
-		Config:     c,
-		limiter:    flowcontrol.NewTokenBucketPassiveRateLimiter(perSecond, burst),
-		correlator: newCorrelator(),
+		Config:  c,
+		limiter: flowcontrol.NewTokenBucketPassiveRateLimiter(perSecond, burst),
+		// By default, it drops events of one object above 25, and then allows one in 5 minutes: if a node
+		// flaps, the event that it has recovered could be lost. The limiter drops none.
+		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{
+			LRUCacheSize: cacheSize, BurstSize: burst, QPS: perSecond,
+		}),
 		failures:   map[string]failure{},
 		widespread: map[reason.Reason]*spread{},
 		nodes:      map[string]reported{},
@@ -217,22 +221,13 @@ func (r *Reporter) reportSource(ctx context.Context, now time.Time) {
 	}
 }
 
-// recordOnDeployment records an event on the Deployment. If that is not possible now, it returns false,
-// and is tried again with the next interval.
+// recordOnDeployment records an event on the Deployment of kube-vitals. If that is not possible now, it
+// returns false, and is tried again with the next interval. The Deployment is read because kubectl
+// describe finds events by the UID.
 func (r *Reporter) recordOnDeployment(ctx context.Context, reason, message string, now time.Time) bool {
 	if !r.limiter.TryAccept() {
 		return false
 	}
-	deployment := r.deployment(ctx)
-	if deployment != nil {
-		r.record(deployment, reason, message, now)
-	}
-	return deployment != nil
-}
-
-// deployment returns a reference to the Deployment of kube-vitals, or nil if it cannot be read.
-// kubectl describe finds events by the UID.
-func (r *Reporter) deployment(ctx context.Context) *corev1.ObjectReference {
 	requestCtx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	d, err := r.Deployments.Deployments(r.Namespace).Get(requestCtx, r.Deployment, metav1.GetOptions{})
@@ -244,11 +239,12 @@ func (r *Reporter) deployment(ctx context.Context) *corev1.ObjectReference {
 				"nodes or the source fail; check --deployment and the permission to get it",
 				"namespace", r.Namespace, "deployment", r.Deployment)
 		}
-		return nil
+		return false
 	}
-	return &corev1.ObjectReference{
+	r.record(&corev1.ObjectReference{
 		APIVersion: "apps/v1", Kind: "Deployment", Namespace: r.Namespace, Name: r.Deployment, UID: d.UID,
-	}
+	}, reason, message, now)
+	return true
 }
 
 // reportNodes records the events of Nodes that are due, as many as the limiter allows. The others

@@ -22,6 +22,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/health/healthtest"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/reason/reasontest"
 )
 
 func TestNodeFailsAndRecovers(t *testing.T) {
@@ -457,7 +458,7 @@ func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 0)
 		const size = 5000
-		causes := reason.Scrapes()
+		causes := reasontest.Scrapes()
 		start := time.Now()
 		uptime := func() int { return int(time.Since(start).Seconds()) }
 		made := make([]health.Node, size)
@@ -519,7 +520,7 @@ func TestShutdown(t *testing.T) {
 }
 
 func TestMessages(t *testing.T) {
-	for _, cause := range reason.Scrapes() {
+	for _, cause := range reasontest.Scrapes() {
 		for _, text := range []string{nodeMessage(cause), deploymentMessage(cause, 4999, 5000)} {
 			if len(text) > 1024 || strings.Contains(text, ": ;") || strings.Contains(text, "  ") {
 				t.Errorf("%s: got %d bytes: %s", cause, len(text), text)

@@ -21,15 +21,6 @@ import (
 // have expired when it ends.
 const retryFor = 30 * time.Minute
 
-// newCorrelator returns what counts repeated events in one object. By default, it drops events of one
-// object above 25, and then allows one in 5 minutes: if a node flaps, the event that it has recovered
-// could be lost. The limit of the Reporter drops none.
-func newCorrelator() *record.EventCorrelator {
-	return record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{
-		LRUCacheSize: cacheSize, BurstSize: burst, QPS: perSecond,
-	})
-}
-
 // record adds an event to those to write. An event that waits for the API server keeps the time at which
 // it was due.
 func (r *Reporter) record(object *corev1.ObjectReference, reason, message string, due time.Time) {
@@ -101,16 +92,14 @@ const (
 
 // failureOf returns the kind of failure of a request's error.
 func failureOf(err error) failure {
-	var status apierrors.APIStatus
+	status, responded := errors.AsType[*apierrors.StatusError](err)
 	switch {
 	case err == nil:
 		return noFailure
-	case !errors.As(err, &status):
-		return unavailable
-	case status.Status().Code >= http.StatusInternalServerError || status.Status().Code == http.StatusTooManyRequests:
-		return unavailable
+	case responded && status.ErrStatus.Code < http.StatusInternalServerError && !apierrors.IsTooManyRequests(err):
+		return rejected
 	}
-	return rejected
+	return unavailable
 }
 
 // observe logs the first failure of a kind in a namespace, and the first success after it.

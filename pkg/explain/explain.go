@@ -25,7 +25,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Config configures Pods and Nodes. Lookup is optional.
+// Config configures Pods and Nodes.
 type Config struct {
 	Pods, Nodes *inventory.Index
 	Samples     Samples
@@ -145,13 +145,11 @@ func (m *moment) unknownNode(subject string) finding {
 
 // lookUpNode explains a node that is not in the inventory, and that may not be selected.
 func (m *moment) lookUpNode(ctx context.Context, name, subject string) finding {
-	if m.Lookup != nil {
-		switch exists, err := m.Lookup.NodeExists(ctx, name); {
-		case exists:
-			return newFinding(reason.NotSelected, "%s is not selected for scraping", subject)
-		case err == nil:
-			return newFinding(reason.NodeNotFound, "%s does not exist", subject)
-		}
+	switch exists, err := m.Lookup.NodeExists(ctx, name); {
+	case exists:
+		return newFinding(reason.NotSelected, "%s is not selected for scraping", subject)
+	case err == nil:
+		return newFinding(reason.NodeNotFound, "%s does not exist", subject)
 	}
 	return m.unknownNode(subject)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/health/healthtest"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/reason/reasontest"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 	"github.com/kube-vitals/kube-vitals/pkg/view/viewtest"
@@ -40,14 +41,14 @@ type world struct {
 }
 
 func (w *world) config() Config {
-	c := Config{
+	if w.lookup == nil {
+		w.lookup = &fakeLookup{err: errThrottled}
+	}
+	return Config{
 		Pods: index(w.pods), Nodes: index(w.nodes), Samples: samples{w}, Source: &w.source,
 		SelectsNodes: w.selects, Resolution: 15 * time.Second, MaxSampleAge: w.maxAge, Clock: usage.NewClock(now),
+		Lookup: w.lookup,
 	}
-	if w.lookup != nil {
-		c.Lookup = w.lookup
-	}
-	return c
 }
 
 func index(objects map[string]*inventory.Object) *inventory.Index {
@@ -482,7 +483,7 @@ func TestNodes(t *testing.T) {
 
 // TestEveryScrapeReason checks that each reason of failing scrapes makes a text of its description.
 func TestEveryScrapeReason(t *testing.T) {
-	for _, r := range reason.Scrapes() {
+	for _, r := range reasontest.Scrapes() {
 		w := newWorld()
 		w.fail(r, before(time.Minute))
 		got, text := (&Pods{w.config()}).Explain(t.Context(), "shop", "web", now)

@@ -3,16 +3,13 @@ package explain
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 )
@@ -32,21 +29,13 @@ var errThrottled = errors.New("too many lookups")
 // from its watch cache.
 type Client struct {
 	core    corev1client.CoreV1Interface
-	limiter flowcontrol.RateLimiter
+	limiter flowcontrol.PassiveRateLimiter
 	timeout time.Duration
 }
 
 // NewClient returns a Client.
-func NewClient(c *rest.Config) (*Client, error) {
-	config := rest.CopyConfig(c)
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	core, err := corev1client.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("cannot make a client for lookups: %w", err)
-	}
-	limiter := flowcontrol.NewTokenBucketRateLimiter(lookupsPerSecond, lookupBurst)
-	return &Client{core, limiter, lookupTimeout}, nil
+func NewClient(core corev1client.CoreV1Interface) *Client {
+	return &Client{core, flowcontrol.NewTokenBucketPassiveRateLimiter(lookupsPerSecond, lookupBurst), lookupTimeout}
 }
 
 // Pod implements Lookup.
@@ -68,9 +57,6 @@ func (c *Client) NodeExists(ctx context.Context, name string) (bool, error) {
 	return err == nil && slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool { return n.Name == name }), err
 }
 
-// errNotList is the error of a response that is not a list: client-go ignores any other object.
-var errNotList = errors.New("the response is not a list")
-
 // find lists the object with the name. The version "0" is any that the API server has in memory.
 func find[L metav1.ListInterface](
 	ctx context.Context, c *Client, resource, name string, list func(context.Context, metav1.ListOptions) (L, error),
@@ -82,8 +68,8 @@ func find[L metav1.ListInterface](
 	defer cancel()
 	selector := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	found, err = list(ctx, metav1.ListOptions{FieldSelector: selector, ResourceVersion: "0", Limit: 1})
-	if err == nil && found.GetResourceVersion() == "" {
-		err = errNotList
+	if err == nil && found.GetResourceVersion() == "" { // client-go ignores an object that is not a list
+		err = errors.New("the response is not a list")
 	}
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Lookup for an explanation failed", "resource", resource, "name", name, "err", err)

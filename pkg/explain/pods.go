@@ -21,11 +21,11 @@ type Pods struct{ Config }
 func (p *Pods) Explain(ctx context.Context, namespace, name string, now time.Time) (reason.Reason, string) {
 	m := p.moment(now)
 	o := m.Pods.Get(namespace, name)
-	var pod *corev1.Pod // as the API server has it; nil: not known
-	if m.Lookup != nil && (o == nil || o.Phase != inventory.PodRunning || noneRuns(o)) {
-		var err error
-		switch pod, err = m.Lookup.Pod(ctx, namespace, name); {
-		case pod != nil:
+	pod := &corev1.Pod{} // as the API server has it; empty: not known
+	if o == nil || o.Phase != inventory.PodRunning || noneRuns(o) {
+		switch found, err := m.Lookup.Pod(ctx, namespace, name); {
+		case found != nil:
+			pod = found
 			o, _ = inventory.NewObject(pod) // not an error: a pod has metadata
 		case err == nil:
 			f := newFinding(reason.PodNotFound, "the pod does not exist in namespace %q", namespace)
@@ -198,9 +198,6 @@ func (m *moment) containerWithoutUsage(c view.Container, node string) finding {
 
 // pendingDetail returns ": " and what a pending pod waits for, if that is known.
 func pendingDetail(pod *corev1.Pod) string {
-	if pod == nil {
-		return ""
-	}
 	for i := range pod.Status.Conditions {
 		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
 			return ": it is not scheduled" + code(c.Reason)
@@ -211,9 +208,6 @@ func pendingDetail(pod *corev1.Pod) string {
 
 // waitingContainer returns ": " and why a container does not run, if that is known.
 func waitingContainer(pod *corev1.Pod) string {
-	if pod == nil {
-		return ""
-	}
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		switch {
 		case s.State.Waiting != nil && s.State.Waiting.Reason != "PodInitializing":
@@ -228,9 +222,6 @@ func waitingContainer(pod *corev1.Pod) string {
 // ended returns when the last container of a pod ended, and ": " and the reason in the pod's
 // status, as far as they are known.
 func ended(pod *corev1.Pod, now time.Time) string {
-	if pod == nil {
-		return ""
-	}
 	var last time.Time
 	for i := range pod.Status.ContainerStatuses {
 		if t := pod.Status.ContainerStatuses[i].State.Terminated; t != nil && t.FinishedAt.After(last) {

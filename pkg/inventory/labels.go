@@ -10,7 +10,7 @@ import (
 )
 
 // Labels are the labels of an object as one text. For each label, sorted by key, the text has the
-// key, a keyEnd, the value, and a labelEnd. So equal labels have equal texts.
+// key, a keyEnd, the value, and a labelEnd, so it is a line. So equal labels have equal texts.
 //
 // Tenants choose how many labels a pod has. A map of short labels takes seven times the size that
 // they have in protobuf, the text less than that size.
@@ -21,7 +21,7 @@ var _ labels.Labels = Labels("")
 // The characters of labels are letters, digits, '-', '_', '.' and '/'.
 const (
 	keyEnd   = "\x00"
-	labelEnd = "\x01"
+	labelEnd = "\n"
 )
 
 // NewLabels returns the labels of a map. It returns no labels if one of them has a keyEnd or a
@@ -30,10 +30,7 @@ func NewLabels(set map[string]string) Labels {
 	if len(set) == 0 {
 		return ""
 	}
-	keys := make([]string, 0, 32)
-	for key := range set {
-		keys = append(keys, key)
-	}
+	keys := slices.AppendSeq(make([]string, 0, 32), maps.Keys(set))
 	slices.Sort(keys)
 	text := make([]byte, 0, 512)
 	for _, key := range keys {
@@ -53,23 +50,10 @@ func (l Labels) Len() int { return strings.Count(string(l), labelEnd) }
 // All iterates over the labels, sorted by key.
 func (l Labels) All() iter.Seq2[string, string] {
 	return func(yield func(key, value string) bool) {
-		for text := range l.texts() {
-			if key, value, _ := strings.Cut(text, keyEnd); !yield(key, value) {
+		for text := range strings.Lines(string(l)) {
+			if key, value, _ := strings.Cut(text, keyEnd); !yield(key, strings.TrimSuffix(value, labelEnd)) {
 				return
 			}
-		}
-	}
-}
-
-// texts iterates over the texts of the labels, each without its labelEnd.
-func (l Labels) texts() iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for rest := string(l); rest != ""; {
-			text, after, _ := strings.Cut(rest, labelEnd)
-			if !yield(text) {
-				return
-			}
-			rest = after
 		}
 	}
 }

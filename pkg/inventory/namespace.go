@@ -27,7 +27,7 @@ func (o *Object) keys() iter.Seq[string] {
 		switch {
 		case !yield(allObjects):
 		case o.indexed:
-			o.Labels.texts()(yield)
+			strings.Lines(string(o.Labels))(yield)
 		case o.Labels != "":
 			yield(unindexed)
 		}
@@ -129,7 +129,7 @@ func (n namespace) meeting(d *demand) iter.Seq[[]*Object] {
 		text := append(make([]byte, 0, maxLabelBytes), d.key...)
 		text = append(text, keyEnd...)
 		for _, value := range d.values {
-			if objects := n[string(append(text, value...))]; objects != nil && !yield(*objects) {
+			if objects := n[string(append(append(text, value...), labelEnd...))]; objects != nil && !yield(*objects) {
 				return
 			}
 		}

@@ -34,7 +34,7 @@ const (
 	// which the Index is locked.
 	maxIndexed = 64
 	// maxLabelBytes is the maximum length of a label's text: a prefix, a name and a value.
-	maxLabelBytes = 253 + len("/") + 63 + len(keyEnd) + 63
+	maxLabelBytes = 253 + len("/") + 63 + len(keyEnd) + 63 + len(labelEnd)
 	// indexedBytes is the memory that the index of a label takes, if no other object has it: an
 	// entry of a map, which is half full, a pointer, and rounding. Its text comes on top.
 	indexedBytes = 112

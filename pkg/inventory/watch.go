@@ -22,7 +22,7 @@ import (
 
 // WatchConfig configures Watches. NodeSelector and NodeAnnotations are optional.
 type WatchConfig struct {
-	Client       *rest.Config // of the API server
+	Client       *rest.Config // of the API server, which accepts protobuf
 	Nodes, Pods  *Index       // kept in sync with the API server; Nodes comes from New
 	NodeSelector string       // label selector of the nodes to watch; "": all
 
@@ -51,8 +51,6 @@ type Watches struct {
 // API server encodes an event once for all such watches.
 func NewWatches(c WatchConfig) (*Watches, error) {
 	config := rest.CopyConfig(c.Client)
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	config.DisableCompression = true // compressing a list takes the API server longer than sending it
 	core, err := corev1client.NewForConfig(config)
 	if err != nil {
@@ -138,16 +136,12 @@ func newWatcher[L list](
 			return events, err
 		},
 	}
+	// Requests are 0.5 s to about 10 s apart while the API server is unavailable. With the library's default
+	// of up to a minute, new pods would have no metrics for that long after an outage.
+	backoff := &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 20, Cap: 8 * time.Second}
 	w.reflector = cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(source, client), object, store,
-		cache.ReflectorOptions{Name: name, Backoff: newBackoff()})
+		cache.ReflectorOptions{Name: name, Backoff: backoff})
 	return w
-}
-
-// newBackoff returns the delays between requests while the API server is unavailable: 0.5 s to
-// about 10 s. With the library's default of up to a minute, new pods would have no metrics for that
-// long after an outage.
-func newBackoff() *wait.Backoff {
-	return &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 20, Cap: 8 * time.Second}
 }
 
 // recordError stores an error for synced, because the library does not log refused connections.

@@ -27,6 +27,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/reason/reasontest"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -194,7 +195,7 @@ func checkError(t *testing.T, err error, want reason.Reason, text string) {
 	if err == nil {
 		t.Fatalf("got no error, want reason %s", want)
 	}
-	if got := reason.Of(err); got != want || !slices.Contains(reason.Scrapes(), got) {
+	if got := reason.Of(err); got != want || !slices.Contains(reasontest.Scrapes(), got) {
 		t.Errorf("got reason %s, want %s: %v", got, want, err)
 	}
 	s := err.Error()

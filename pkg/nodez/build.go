@@ -28,7 +28,7 @@ type Config struct {
 	Now   func() time.Time
 	Clock usage.Clock
 
-	// Memory returns the memory of this process. It may be nil, and return nil.
+	// Memory returns the memory of this process, or nil.
 	Memory func() *Memory
 
 	// Devices returns what is known of the exporters of devices. It is nil if there are none.
@@ -44,13 +44,11 @@ func (c *Config) Report() *Report {
 		Version:                 c.Version,
 		MetricResolutionSeconds: c.Resolution.Seconds(),
 		MaxSampleAgeSeconds:     c.MaxSampleAge.Seconds(),
+		Memory:                  c.Memory(),
 		Totals: Totals{
 			Reasons: map[reason.Reason]int{},
 			States:  map[State]int{Ready: 0, Starting: 0, Failing: 0, Stale: 0},
 		},
-	}
-	if c.Memory != nil {
-		r.Memory = c.Memory()
 	}
 	if c.Devices != nil {
 		r.DeviceExporters = exportersOf(c.Devices(), now)
@@ -212,8 +210,7 @@ func wallAt(t, now time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
-	at := wall(now.Add(t.Sub(now)))
-	return &at
+	return new(wall(now.Add(t.Sub(now))))
 }
 
 // nextAt returns when the next attempt is due, or nil if it is running.

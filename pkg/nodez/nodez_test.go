@@ -42,6 +42,7 @@ func (w *world) config(now time.Time) Config {
 	return Config{
 		Version: "v1.2.3", Resolution: 15 * time.Second, MaxSampleAge: time.Minute,
 		Source: w, View: w.view(clock.At(now)), Now: func() time.Time { return now }, Clock: clock,
+		Memory: func() *Memory { return nil },
 	}
 }
 

@@ -143,13 +143,10 @@ type badge struct {
 }
 
 func badgeOf(s State) badge {
-	switch s {
-	case Failing:
-		return badge{s, "✕", "Failing"}
-	case Stale:
-		return badge{s, "!", "Stale"}
-	case Starting:
-		return badge{s, "◔", "Starting"}
-	}
-	return badge{Ready, "✓", "Ready"}
+	return map[State]badge{
+		Failing:  {s, "✕", "Failing"},
+		Stale:    {s, "!", "Stale"},
+		Starting: {s, "◔", "Starting"},
+		Ready:    {s, "✓", "Ready"},
+	}[s]
 }

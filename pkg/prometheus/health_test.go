@@ -12,6 +12,7 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/reason/reasontest"
 )
 
 // refreshAt refreshes as Run does, at a time.
@@ -107,15 +108,15 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestErrorsAreDescribed checks that each reason of this package is one of reason.Refreshes.
+// TestErrorsAreDescribed checks that each reason of this package is one of reasontest.Refreshes.
 func TestErrorsAreDescribed(t *testing.T) {
 	errs := []error{context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, errors.New("another")}
 	for code := 100; code < 600; code++ {
 		errs = append(errs, reason.Errorf(reason.OfStatus(code), "status %d", code))
 	}
 	for _, err := range errs {
-		if r := reason.Of(fmt.Errorf("wrapped: %w", err)); !slices.Contains(reason.Refreshes(), r) {
-			t.Errorf("%v has the reason %q, which reason.Refreshes does not have", err, r)
+		if r := reason.Of(fmt.Errorf("wrapped: %w", err)); !slices.Contains(reasontest.Refreshes(), r) {
+			t.Errorf("%v has the reason %q, which reasontest.Refreshes does not have", err, r)
 		}
 	}
 }

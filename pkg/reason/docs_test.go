@@ -1,4 +1,4 @@
-package reason
+package reason_test
 
 import (
 	"os"
@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/reason/reasontest"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -29,14 +31,14 @@ func readFile(t *testing.T, name string) string {
 // each reason, in order, and of no other, and that it begins with the description of the server.
 func TestEveryReasonHasASection(t *testing.T) {
 	page := readFile(t, troubleshooting)
-	want := slices.Concat(Scrapes(), objects())
-	var got []Reason
+	want := slices.Concat(reasontest.Scrapes(), objects())
+	var got []reason.Reason
 	for _, section := range regexp.MustCompile(`(?m)^#+ `).Split(page, -1) {
 		title, body, _ := strings.Cut(section, "\n")
 		if !regexp.MustCompile(`^[a-z-]+$`).MatchString(title) {
 			continue // not the name of a reason
 		}
-		r := Reason(title)
+		r := reason.Reason(title)
 		got = append(got, r)
 		d := r.Describe()
 		intro := strings.TrimSuffix(d.Problem+": "+d.Cure, ": ") + "."
@@ -50,7 +52,7 @@ func TestEveryReasonHasASection(t *testing.T) {
 	}
 	// GitHub appends a number to an anchor that occurs before.
 	for _, title := range regexp.MustCompile(`(?m)^#+ ([\w -]+)$`).FindAllStringSubmatch(page, -1) {
-		r := Reason(strings.ReplaceAll(strings.ToLower(title[1]), " ", "-"))
+		r := reason.Reason(strings.ReplaceAll(strings.ToLower(title[1]), " ", "-"))
 		if title[1] != string(r) && slices.Contains(want, r) {
 			t.Errorf("the section %q has the anchor of a reason", title[1])
 		}
@@ -60,9 +62,9 @@ func TestEveryReasonHasASection(t *testing.T) {
 // TestEngineReasonsAreDescribed checks that each reason why an engine cannot be read has a
 // description of its own.
 func TestEngineReasonsAreDescribed(t *testing.T) {
-	for _, r := range Refreshes() {
+	for _, r := range reasontest.Refreshes() {
 		d := r.DescribeEngine()
-		if strings.Contains(d.Problem+d.Cure, "kubelet") || d.Problem == "" || d.Cure == "" && r != Canceled {
+		if strings.Contains(d.Problem+d.Cure, "kubelet") || d.Problem == "" || d.Cure == "" && r != reason.Canceled {
 			t.Errorf("%s is described as %+v", r, d)
 		}
 	}
@@ -72,7 +74,7 @@ func TestEngineReasonsAreDescribed(t *testing.T) {
 // documents.
 func TestLabelValuesExist(t *testing.T) {
 	var scrapes, skipped []string
-	for _, r := range Scrapes() {
+	for _, r := range reasontest.Scrapes() {
 		scrapes = append(scrapes, string(r))
 	}
 	for r := range usage.SkipReason(usage.NumSkipReasons) {

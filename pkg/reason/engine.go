@@ -1,15 +1,5 @@
 package reason
 
-// Refreshes returns the reasons why a refresh from an engine fails, in the order of their
-// documentation.
-func Refreshes() []Reason {
-	return []Reason{
-		DNS, ConnectRefused, Unreachable, ConnectTimeout, Timeout, ConnectionLost, BadHTTP, TLSAuthority, TLSName,
-		TLSExpired, TLSHandshake, Unauthorized, Forbidden, NotFound, ServerError, BadStatus, BadFormat, BodyTooLarge,
-		Truncated, Undecodable, NoSamples, Canceled, InternalFailure,
-	}
-}
-
 // DescribeEngine returns the description of the reason for a server that reads an engine instead of
 // the kubelets. It is that of Describe if the reason does not depend on the source.
 func (r Reason) DescribeEngine() Description {

@@ -9,8 +9,8 @@ package reason
 // known to be wrong.
 type Reason string
 
-// The reasons why a scrape of a kubelet fails. Those of Refreshes are also why an engine cannot be
-// read.
+// The reasons why a scrape of a kubelet fails. Many are also why an engine cannot be read, see
+// engineDescriptions.
 const (
 	NoAddress       Reason = "no-address"
 	BadEndpoint     Reason = "bad-endpoint"
@@ -78,16 +78,6 @@ func (r Reason) URL() string {
 
 // Describe returns the description of the reason. It is empty if the reason is not of this package.
 func (r Reason) Describe() Description { return descriptions()[r] }
-
-// Scrapes returns the reasons why scrapes fail, in the order of their documentation.
-func Scrapes() []Reason {
-	return []Reason{
-		NoAddress, BadEndpoint, DNS, ConnectRefused, Unreachable, ConnectTimeout, Timeout, ConnectionLost, BadHTTP,
-		TLSSelfSigned, TLSAuthority, TLSName, TLSExpired, TLSHandshake, TLSKeyChanged, TLSNotPinned, NoToken,
-		Unauthorized, Forbidden, NotFound, ServerError, BadStatus, BadFormat, BodyTooLarge, Truncated, Undecodable,
-		NoSamples, RuntimeNoStats, ClockSkew, Canceled, InternalFailure,
-	}
-}
 
 func descriptions() map[Reason]Description { //nolint:funlen // a table
 	const (

@@ -1,27 +1,31 @@
-package reason
+package reason_test
 
 import (
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/reason/reasontest"
 )
 
-// objects returns the other reasons than Scrapes, why nodes and pods have no metrics, in the order of their
-// documentation.
-func objects() []Reason {
-	return []Reason{
-		NodeNotFound, NotSelected, NodeStarting, StaleSamples, EngineFailing, NotInEngine, PodNotFound, PodPending,
-		PodStarting, PodSucceeded, PodFailed, PodUnknown, NotRunning, NoContainers, ContainerMissing,
+// objects returns the other reasons than those of scrapes, why nodes and pods have no metrics, in the order
+// of their documentation.
+func objects() []reason.Reason {
+	return []reason.Reason{
+		reason.NodeNotFound, reason.NotSelected, reason.NodeStarting, reason.StaleSamples, reason.EngineFailing,
+		reason.NotInEngine, reason.PodNotFound, reason.PodPending, reason.PodStarting, reason.PodSucceeded,
+		reason.PodFailed, reason.PodUnknown, reason.NotRunning, reason.NoContainers, reason.ContainerMissing,
 	}
 }
 
 // TestEveryReasonIsDescribed checks that the set is closed: each reason is listed once and has a
 // description, and there are no other descriptions.
 func TestEveryReasonIsDescribed(t *testing.T) {
-	all := slices.Concat(Scrapes(), objects())
+	all := slices.Concat(reasontest.Scrapes(), objects())
 	name := regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
-	seen := map[Reason]bool{}
+	seen := map[reason.Reason]bool{}
 	for _, r := range all {
 		d := r.Describe()
 		switch {
@@ -38,26 +42,26 @@ func TestEveryReasonIsDescribed(t *testing.T) {
 		}
 		seen[r] = true
 	}
-	for r := range descriptions() {
+	for r := range reason.Descriptions() {
 		if !seen[r] {
 			t.Errorf("%s is not listed", r)
 		}
 	}
-	if d := Reason("unknown").Describe(); d != (Description{}) {
+	if d := reason.Reason("unknown").Describe(); d != (reason.Description{}) {
 		t.Errorf("got %+v for an unknown reason", d)
 	}
 }
 
 // TestReasonsOfExportersAreDescribed checks that exporters have another description than kubelets.
 func TestReasonsOfExportersAreDescribed(t *testing.T) {
-	for _, r := range Scrapes() {
+	for _, r := range reasontest.Scrapes() {
 		d := r.DescribeExporter()
 		if d.Problem == "" || d.Cure == "" || strings.HasSuffix(d.Problem, ".") || strings.HasSuffix(d.Cure, ".") ||
 			strings.Contains(d.Problem+d.Cure, "kubelet") {
 			t.Errorf("%s: got %+v", r, d)
 		}
 	}
-	if d := Reason("").DescribeExporter(); d != (Description{}) {
+	if d := reason.Reason("").DescribeExporter(); d != (reason.Description{}) {
 		t.Errorf("got %+v without a reason", d)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -52,6 +53,7 @@ func newAssembly(c Config) (*assembly, error) {
 	}
 	client.QPS = -1 // there are few requests, most of them watches, and API servers protect themselves
 	client.UserAgent = "kube-vitals/" + c.Version
+	client.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	clients, err := kubernetes.NewForConfig(client)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make clients of the API server: %w", err)

@@ -106,6 +106,9 @@ func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
 	case c.down.Load():
 		http.Error(w, "down", http.StatusServiceUnavailable)
+	case r.Method == http.MethodGet && (strings.HasSuffix(path, "/pods") || path == "/api/v1/nodes") &&
+		!strings.HasPrefix(r.Header.Get("Accept"), runtime.ContentTypeProtobuf):
+		http.Error(w, "JSON would take more CPU", http.StatusNotAcceptable)
 	case c.reviewsBusy.Load() && (path == tokenReviews || path == accessReviews):
 		http.Error(w, "busy", http.StatusTooManyRequests)
 	case path == tokenReviews:

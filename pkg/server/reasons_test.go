@@ -19,6 +19,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/reason/reasontest"
 )
 
 // TestReasonsOfFailingNodes provokes reasons why a scrape fails, each with a node of its own, and checks that
@@ -37,7 +38,7 @@ func TestReasonsOfFailingNodes(t *testing.T) {
 		reason.InternalFailure: "a bug: TestPanicAffectsOneNode of package scrape",
 	}
 	nodes := failingNodes(t)
-	for _, r := range reason.Scrapes() {
+	for _, r := range reasontest.Scrapes() {
 		_, ok := nodes[r]
 		if _, known := notProvoked[r]; ok == known {
 			t.Errorf("%s: provoked %v, want %v", r, ok, !known)
