@@ -8,7 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -88,8 +88,6 @@ const (
 	parallelQueries = 2
 	// retries is the number of failures in a row that are followed by an early refresh.
 	retries = 3
-
-	syncInterval = 100 * time.Millisecond
 )
 
 // Source keeps a Sink up to date with the samples that an engine has of a set of nodes.
@@ -180,8 +178,7 @@ func (s *Source) WarmedUp() bool { return !s.overall.Load().LastSuccess.IsZero()
 
 // Run refreshes until ctx is done.
 func (s *Source) Run(ctx context.Context) {
-	synced := func(context.Context) (bool, error) { return s.Synced(), nil }
-	if wait.PollUntilContextCancel(ctx, syncInterval, true, synced) != nil {
+	if !cache.WaitForCacheSync(ctx.Done(), s.Synced) {
 		return // the context ended
 	}
 	due := time.Now()
