@@ -138,13 +138,11 @@ func window(maxSampleAge time.Duration) time.Duration {
 // Set adds or updates a node, which must not be modified afterwards. Calls to Set and Delete for
 // the same node must not overlap.
 func (s *Source) Set(object *corev1.Node) {
-	if known, ok := s.Node(object.Name); !ok || known.UID != object.UID {
-		s.Delete(object.Name) // another node with the same name
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.nodes[object.Name]
-	if n == nil {
+	if n == nil || n.health.UID != object.UID {
+		s.Sink.Forget(object.Name) // another node with the same name
 		n = &node{name: object.Name, containers: map[string]*counter{}, foreign: map[foreign]bool{},
 			health: health.Node{Name: object.Name, UID: object.UID}}
 		n.counter.isRunning, n.all = true, []*counter{&n.counter}
