@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-vitals/kube-vitals/pkg/extra"
@@ -48,8 +47,8 @@ type active struct {
 }
 
 // run watches the pods and scrapes them until the context ends.
-func (g *group) run(ctx context.Context, client kubernetes.Interface) {
-	informer := newInformer(client, g.Exporter, func(node string) { g.sync(ctx, node) })
+func (g *group) run(ctx context.Context) {
+	informer := newInformer(g.source.Client, g.Exporter, func(node string) { g.sync(ctx, node) })
 	g.pods = informer.GetIndexer()
 	g.work.Go(func() { informer.RunWithContext(ctx) })
 	wait.UntilWithContext(ctx, func(context.Context) { g.removeExpired(g.source.Clock.At(time.Now())) }, g.MaxAge)

@@ -35,9 +35,6 @@ func newTransport(e *Exporter) (http.RoundTripper, error) {
 			WriteBufferSize:        1 << 10,
 		}, nil
 	}
-	if e.Scheme != schemeHTTPS {
-		return newRoundTripper(nil)
-	}
 	config, err := promconfig.NewTLSConfig(&promconfig.TLSConfig{
 		CAFile: e.TLS.CAFile, ServerName: e.TLS.ServerName, InsecureSkipVerify: e.TLS.InsecureSkipVerify,
 	})

@@ -18,6 +18,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/pkg/extra"
@@ -89,7 +90,7 @@ func TestRun(t *testing.T) {
 	extra := extra.New(store.New(store.Config{}).Corrected)
 	scraped := make(chan Result, 100)
 	source, err := New(Config{
-		File: file, Client: &rest.Config{Host: server.URL}, Sink: extra, Clock: clock,
+		File: file, Client: kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL}), Sink: extra, Clock: clock,
 		Scraped: func(r Result) {
 			select {
 			case scraped <- r:
@@ -149,7 +150,7 @@ func TestNewErrors(t *testing.T) {
 		filepath.Join(dir, "none"): "cannot read the configuration of device exporters",
 		invalid:                    invalid + ": exporters is empty",
 	} {
-		if _, err := New(Config{File: file, Client: &rest.Config{}}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := New(Config{File: file}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}

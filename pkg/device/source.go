@@ -11,9 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
-	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-vitals/kube-vitals/pkg/extra"
@@ -24,8 +22,8 @@ import (
 
 // Config configures a Source. All fields are required, except AllowLoopback.
 type Config struct {
-	File    string       // the configuration file
-	Client  *rest.Config // of the API server; exporters get none of its credentials
+	File    string // the configuration file
+	Client  kubernetes.Interface
 	Sink    Sink
 	Clock   usage.Clock
 	Scraped func(Result) // is called after each scrape; calls may overlap
@@ -63,7 +61,6 @@ const (
 // Source scrapes the exporters of all nodes.
 type Source struct {
 	Config
-	client kubernetes.Interface
 	groups []*group
 	// permits limits the number of responses that are decoded at the same moment: even if all exporters
 	// send the most expensive responses, they leave processors to the scrapes of kubelets. A permit is
@@ -82,12 +79,6 @@ func New(c Config) (*Source, error) {
 		return nil, fmt.Errorf("%s: %w", c.File, err)
 	}
 	s := newSource(c)
-	config := rest.CopyConfig(c.Client)
-	config.ContentType = apiruntime.ContentTypeProtobuf
-	config.AcceptContentTypes = apiruntime.ContentTypeProtobuf + "," + apiruntime.ContentTypeJSON
-	if s.client, err = kubernetes.NewForConfig(config); err != nil {
-		return nil, fmt.Errorf("cannot make a client for the pods of device exporters: %w", err)
-	}
 	for i := range file.Exporters {
 		e := &file.Exporters[i]
 		transport, err := newTransport(e)
@@ -125,7 +116,7 @@ func (s *Source) Run(ctx context.Context) {
 	}
 	var running sync.WaitGroup
 	for _, g := range s.groups {
-		running.Go(func() { g.run(ctx, s.client) })
+		running.Go(func() { g.run(ctx) })
 	}
 	running.Wait()
 }

@@ -3,16 +3,13 @@ package explain
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 )
@@ -37,16 +34,9 @@ type Client struct {
 }
 
 // NewClient returns a Client.
-func NewClient(c *rest.Config) (*Client, error) {
-	config := rest.CopyConfig(c)
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	core, err := corev1client.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("cannot make a client for lookups: %w", err)
-	}
+func NewClient(core corev1client.CoreV1Interface) *Client {
 	limiter := flowcontrol.NewTokenBucketRateLimiter(lookupsPerSecond, lookupBurst)
-	return &Client{core, limiter, lookupTimeout}, nil
+	return &Client{core, limiter, lookupTimeout}
 }
 
 // Pod implements Lookup.

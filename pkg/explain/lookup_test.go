@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
@@ -30,10 +31,7 @@ func newClient(t *testing.T, handler http.HandlerFunc) *Client {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	c, err := NewClient(&rest.Config{Host: server.URL, Transport: transport, QPS: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := NewClient(corev1client.NewForConfigOrDie(&rest.Config{Host: server.URL, Transport: transport, QPS: -1}))
 	c.timeout = testenv.Patience
 	return c
 }

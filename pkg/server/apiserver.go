@@ -46,10 +46,7 @@ func (a *assembly) addAPI() error {
 	limitDebugFlags(a.Config, a.api)
 	a.api.Handler.NonGoRestfulMux.Handle("/metrics", a.instruments.handler())
 	a.api.Handler.NonGoRestfulMux.Handle(nodez.Path, nodez.Handler(a.page()))
-	resources, err := a.resources(config.Authorization.Authorizer)
-	if err != nil {
-		return err
-	}
+	resources := a.resources(config.Authorization.Authorizer)
 	if err := a.api.InstallAPIGroup(api.NewGroup(resources, scheme, codecs)); err != nil {
 		return fmt.Errorf("cannot install metrics.k8s.io: %w", err)
 	}
@@ -100,17 +97,13 @@ func (a *assembly) page() nodez.Config {
 
 // resources returns what metrics.k8s.io serves. The authorizer decides who may know why metrics are
 // missing.
-func (a *assembly) resources(authorizer authorizer.Authorizer) (api.Config, error) {
-	lookup, err := explain.NewClient(a.client)
-	if err != nil {
-		return api.Config{}, err
-	}
+func (a *assembly) resources(authorizer authorizer.Authorizer) api.Config {
 	explanations := explain.Config{
 		Pods:         a.view.Pods,
 		Nodes:        a.view.Nodes,
 		Samples:      a.view.Store,
 		Source:       a.source,
-		Lookup:       lookup,
+		Lookup:       explain.NewClient(a.clients.CoreV1()),
 		SelectsNodes: a.NodeSelector != "",
 		Resolution:   a.Resolution,
 		MaxSampleAge: a.MaxSampleAge,
@@ -127,7 +120,7 @@ func (a *assembly) resources(authorizer authorizer.Authorizer) (api.Config, erro
 		Now:          time.Now,
 		Clock:        a.clock,
 		ObserveAge:   a.instruments.observeAge,
-	}, nil
+	}
 }
 
 // configure applies the generic flags.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -52,7 +53,10 @@ func newAssembly(c Config) (*assembly, error) {
 	}
 	client.QPS = -1 // there are few requests, most of them watches, and API servers protect themselves
 	client.UserAgent = "kube-vitals/" + c.Version
-	clients, err := kubernetes.NewForConfig(client)
+	config := rest.CopyConfig(client)
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make clients of the API server: %w", err)
 	}
