@@ -50,16 +50,13 @@ var (
 	errCut = reason.Errorf(reason.Truncated,
 		"the last line of the response has no end, so the response may be cut")
 	errNoSeries = reason.Errorf(reason.NoSamples, "the response has none of the configured series")
-	errNoValue  = errors.New("a line of a series has no valid value") // only its pod has no value then
 )
 
 // decoder decodes one response.
 type decoder struct {
-	exporter *Exporter
-	series   map[string][]int                            // indexes of resources, by name of the series
-	isKnown  func(namespace, pod, container string) bool // on the exporter's node
-	sentAt   time.Time                                   // of the response, by the exporter's clock
-	maxAge   time.Duration                               // of timestamps in the response
+	group  *group
+	node   string
+	sentAt time.Time // of the response, by the exporter's clock
 
 	labels map[string]string // of the current line
 	seed   maphash.Seed
@@ -81,12 +78,12 @@ type key struct {
 func (d *decoder) decode(body io.Reader) (*response, error) {
 	d.labels = map[string]string{}
 	d.seed, d.seen, d.values, d.unread = maphash.MakeSeed(), map[uint64]float64{}, map[key]uint64{}, map[key]bool{}
-	d.out.series, d.out.skipped = make([]int, len(d.exporter.Resources)), map[string]int{}
+	d.out.series, d.out.skipped = make([]int, len(d.group.Resources)), map[string]int{}
 	lines := bufio.NewReaderSize(body, maxLine)
 	count := 0
 	for {
 		line, err := lines.ReadSlice('\n')
-		if resources := d.series[string(nameOf(line))]; resources != nil {
+		if resources := d.group.series[string(nameOf(line))]; resources != nil {
 			if count++; count > maxSeries {
 				return nil, errTooManySeries
 			}
@@ -115,7 +112,7 @@ func (d *decoder) decode(body io.Reader) (*response, error) {
 	}
 	for k, value := range d.values {
 		// Without a device whose value is not valid, the usage of a pod would be too low.
-		if r := &d.exporter.Resources[k.resource]; !d.unread[key{k.namespace, k.pod, "", k.resource}] {
+		if r := &d.group.Resources[k.resource]; !d.unread[key{k.namespace, k.pod, "", k.resource}] {
 			d.out.containers = append(d.out.containers, extra.ContainerResource{
 				Namespace: k.namespace, Pod: k.pod, Container: k.container,
 				Resource: usage.Resource{Name: r.Resource, Value: value, Unit: r.unit()},
@@ -137,14 +134,14 @@ func nameOf(line []byte) []byte {
 // add adds the values of a line. It returns an error if the line may be of any pod.
 func (d *decoder) add(resources []int, line []byte) error {
 	id := d.idOf(line)
-	k, value, err := d.parse(line)
+	k, value, ok, err := d.parse(line)
 	if err != nil {
+		return err
+	}
+	if !ok {
 		d.out.skipped[malformed]++
 		d.markUnread(k, resources)
-		if errors.Is(err, errNoValue) {
-			return nil
-		}
-		return err
+		return nil
 	}
 	if before, isKnown := d.seen[id]; isKnown {
 		d.out.skipped[duplicate]++
@@ -160,13 +157,13 @@ func (d *decoder) add(resources []int, line []byte) error {
 	if k.namespace == "" || k.pod == "" || k.container == "" {
 		return nil // a device that no container uses
 	}
-	if !d.isKnown(k.namespace, k.pod, k.container) {
+	if !d.group.source.IsKnown(d.node, k.namespace, k.pod, k.container) {
 		d.out.skipped[unknownPod]++
 		return nil
 	}
 	if value.Timed {
 		age := max(d.sentAt.Sub(time.UnixMilli(value.Millis)), 0)
-		if age > d.maxAge {
+		if g := d.group; age > g.MaxAge-g.Interval-g.Timeout { // else it lasts until the next scrape
 			d.out.skipped[stale]++
 			d.markUnread(k, resources)
 			return nil
@@ -174,7 +171,7 @@ func (d *decoder) add(resources []int, line []byte) error {
 		d.out.age = max(d.out.age, age)
 	}
 	for i, r := range resources {
-		resource := &d.exporter.Resources[r]
+		resource := &d.group.Resources[r]
 		value, ok := resource.convert(value.Float)
 		if !ok {
 			d.out.skipped[badValue]++
@@ -198,25 +195,21 @@ func (d *decoder) markUnread(k key, resources []int) {
 	}
 }
 
-// parse parses a line of a series. If its labels are valid, but not its value, it returns the key and
-// errNoValue.
-func (d *decoder) parse(line []byte) (k key, value decode.Value, err error) {
+// parse parses a line of a series. ok is not set if only its labels are valid.
+func (d *decoder) parse(line []byte) (k key, value decode.Value, ok bool, err error) {
 	clear(d.labels)
 	rest := bytes.TrimLeft(bytes.TrimSuffix(line, []byte{'\n'}), " \t")
 	rest = bytes.TrimLeft(rest[len(nameOf(rest)):], " \t")
 	n, _, ok := decode.ParseLabels(rest, d.addLabel)
 	if !ok {
-		return k, value, errUnreadable
+		return k, value, false, errUnreadable
 	}
-	names := &d.exporter.Labels
+	names := &d.group.Labels
 	k = key{namespace: d.label(names.Namespace), pod: d.label(names.Pod), container: d.label(names.Container)}
-	if value, _, ok = decode.ParseValue(rest[n:]); ok {
-		return k, value, nil
+	if value, _, ok = decode.ParseValue(rest[n:]); !ok && n == 0 {
+		return k, value, false, errUnreadable
 	}
-	if n == 0 {
-		return k, value, errUnreadable
-	}
-	return k, value, errNoValue
+	return k, value, ok, nil
 }
 
 // addLabel adds a label of the current line. It rejects duplicates.

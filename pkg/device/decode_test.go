@@ -30,11 +30,8 @@ var sentAt = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 // of pods named elsewhere.
 func newDecoder(t testing.TB, file string) *decoder {
 	t.Helper()
-	g := newSource(Config{}).newGroup(&parse(t, file).Exporters[0], nil)
-	return &decoder{
-		exporter: g.Exporter, series: g.series, sentAt: sentAt, maxAge: 20 * time.Second,
-		isKnown: func(_, pod, _ string) bool { return pod != "elsewhere" },
-	}
+	source := newSource(Config{IsKnown: func(_, _, pod, _ string) bool { return pod != "elsewhere" }})
+	return &decoder{group: source.newGroup(&parse(t, file).Exporters[0], nil), sentAt: sentAt}
 }
 
 // show returns the values of a response as text, sorted.
@@ -255,7 +252,7 @@ func FuzzDecode(f *testing.F) {
 		seen := map[[4]string]bool{}
 		for _, c := range r.containers {
 			k := [4]string{c.Namespace, c.Pod, c.Container, c.Name}
-			isConfigured := slices.ContainsFunc(d.exporter.Resources, func(r Resource) bool { return r.Resource == c.Name })
+			isConfigured := slices.ContainsFunc(d.group.Resources, func(r Resource) bool { return r.Resource == c.Name })
 			if seen[k] || c.Namespace == "" || c.Pod == "" || c.Pod == "elsewhere" || c.Container == "" || !isConfigured ||
 				c.Value > maxSeries*maxValue {
 				t.Errorf("got %+v", c)
@@ -283,7 +280,7 @@ func parseWhole(d *decoder, body []byte) (map[string]uint64, bool) {
 	}
 	values := map[string]uint64{}
 	series := map[string]bool{}
-	for _, r := range d.exporter.Resources {
+	for _, r := range d.group.Resources {
 		var unread []string // prefixes of the names of pods with a device that cannot be read
 		for _, m := range families[r.Series].GetMetric() {
 			id := r.Resource + fmt.Sprint(m.Label)
@@ -291,14 +288,14 @@ func parseWhole(d *decoder, body []byte) (map[string]uint64, bool) {
 				return nil, false
 			}
 			series[id] = true
-			k := []string{labelOf(m, d.exporter.Labels.Namespace), labelOf(m, d.exporter.Labels.Pod),
-				labelOf(m, d.exporter.Labels.Container)}
+			k := []string{labelOf(m, d.group.Labels.Namespace), labelOf(m, d.group.Labels.Pod),
+				labelOf(m, d.group.Labels.Container)}
 			age := d.sentAt.Sub(time.UnixMilli(m.GetTimestampMs()))
 			v, ok := r.convert(m.GetUntyped().GetValue())
 			if slices.Contains(k, "") || k[1] == "elsewhere" {
 				continue
 			}
-			if !ok || m.TimestampMs != nil && age > d.maxAge {
+			if !ok || m.TimestampMs != nil && age > 20*time.Second {
 				unread = append(unread, fmt.Sprintf("[%q %q ", k[0], k[1]))
 			}
 			name := fmt.Sprintf("%q %s", k, r.Resource)

@@ -9,9 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-vitals/kube-vitals/pkg/extra"
@@ -31,7 +29,7 @@ type group struct {
 	targets map[string][]*target // by node, of its oldest pods
 	active  map[string]*active   // by node
 	missing map[string]bool      // series whose absence has been logged
-	work    sync.WaitGroup       // the loops of targets
+	work    sync.WaitGroup       // the watch and the loops of targets
 }
 
 // target is a pod that is scraped.
@@ -49,14 +47,11 @@ type active struct {
 }
 
 // run watches the pods and scrapes them until the context ends.
-func (g *group) run(ctx context.Context, client kubernetes.Interface) {
-	informer, err := newInformer(client, g.Exporter, func(node string) { g.sync(ctx, node) })
-	utilruntime.Must(err) // the informer has not been started
+func (g *group) run(ctx context.Context) {
+	informer := newInformer(g.source.Client, g.Exporter, func(node string) { g.sync(ctx, node) })
 	g.pods = informer.GetIndexer()
-	var watching sync.WaitGroup
-	watching.Go(func() { informer.RunWithContext(ctx) })
+	g.work.Go(func() { informer.RunWithContext(ctx) })
 	wait.UntilWithContext(ctx, func(context.Context) { g.removeExpired(g.source.Clock.At(time.Now())) }, g.MaxAge)
-	watching.Wait()
 	g.work.Wait()
 	g.client.CloseIdleConnections()
 }

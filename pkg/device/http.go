@@ -35,9 +35,6 @@ func newTransport(e *Exporter) (http.RoundTripper, error) {
 			WriteBufferSize:        1 << 10,
 		}, nil
 	}
-	if e.Scheme != schemeHTTPS {
-		return newRoundTripper(nil)
-	}
 	config, err := promconfig.NewTLSConfig(&promconfig.TLSConfig{
 		CAFile: e.TLS.CAFile, ServerName: e.TLS.ServerName, InsecureSkipVerify: e.TLS.InsecureSkipVerify,
 	})
@@ -80,16 +77,7 @@ func (g *group) get(ctx context.Context, t *target) (*response, error) {
 	if err != nil {
 		sentAt = time.Now()
 	}
-	node := t.pod.Spec.NodeName
-	d := decoder{
-		exporter: g.Exporter,
-		series:   g.series,
-		sentAt:   sentAt,
-		maxAge:   g.MaxAge - g.Interval - g.Timeout, // so that values last until the next scrape
-		isKnown: func(namespace, pod, container string) bool {
-			return g.source.IsKnown(node, namespace, pod, container)
-		},
-	}
+	d := decoder{group: g, node: t.pod.Spec.NodeName, sentAt: sentAt}
 	body, err := httpbody.Open(resp, maxBody, nil)
 	if err != nil {
 		return nil, err

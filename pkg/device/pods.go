@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -31,9 +32,7 @@ func indexers() cache.Indexers {
 
 // newInformer returns a watch of the pods of an exporter. It calls changed for a node whose pods have
 // changed.
-func newInformer(
-	client kubernetes.Interface, e *Exporter, changed func(node string),
-) (cache.SharedIndexInformer, error) {
+func newInformer(client kubernetes.Interface, e *Exporter, changed func(node string)) cache.SharedIndexInformer {
 	informer := coreinformers.NewFilteredPodInformer(client, e.Namespace, 0, indexers(), func(o *metav1.ListOptions) {
 		o.LabelSelector = e.PodSelector
 	})
@@ -48,7 +47,8 @@ func newInformer(
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: notify, UpdateFunc: func(old, obj any) { notify(old); notify(obj) }, DeleteFunc: notify,
 	})
-	return informer, errors.Join(err, informer.SetTransform(reduce))
+	utilruntime.Must(errors.Join(err, informer.SetTransform(reduce))) // the informer has not been started
+	return informer
 }
 
 // reduce removes what isScrapeable and endpoint do not need from a pod.

@@ -3,7 +3,6 @@ package device
 import (
 	"context"
 	"math/rand/v2"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -48,15 +47,9 @@ func (g *group) scrape(ctx context.Context, t *target) {
 	g.source.Scraped(result)
 }
 
-// fetch calls get, and returns a panic as an error: no response may end the server.
+// fetch calls get, with a timeout. It shortens errors, and returns panics as errors.
 func (g *group) fetch(ctx context.Context, t *target) (r *response, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			klog.FromContext(ctx).Error(nil, "Panic in the scrape of a device exporter", "pod", klog.KObj(t.pod), "panic", p,
-				"stack", string(debug.Stack()))
-			r, err = nil, reason.Errorf(reason.InternalFailure, "panic: %v", p)
-		}
-	}()
+	defer reason.Recover(&err, "the exporter's response")
 	ctx, cancel := context.WithTimeout(ctx, g.Timeout)
 	defer cancel()
 	if r, err = g.get(ctx, t); err != nil {

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/health"
@@ -56,8 +56,6 @@ const (
 	// maxPodsPerNode is the number of pods that are scraped for one node and exporter: an update may run
 	// two. Who may create pods with the exporter's labels could create any number.
 	maxPodsPerNode = 2
-	// syncInterval is the time between two calls of Config.Synced.
-	syncInterval = 100 * time.Millisecond
 )
 
 // Source scrapes the exporters of all nodes.
@@ -113,13 +111,12 @@ func (s *Source) newGroup(e *Exporter, transport http.RoundTripper) *group {
 
 // Run scrapes until the context ends.
 func (s *Source) Run(ctx context.Context) {
-	synced := func(context.Context) (bool, error) { return s.Synced(), nil }
-	if wait.PollUntilContextCancel(ctx, syncInterval, true, synced) != nil {
+	if !cache.WaitForCacheSync(ctx.Done(), s.Synced) {
 		return // the context ended
 	}
 	var running sync.WaitGroup
 	for _, g := range s.groups {
-		running.Go(func() { g.run(ctx, s.Client) })
+		running.Go(func() { g.run(ctx) })
 	}
 	running.Wait()
 }

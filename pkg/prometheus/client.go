@@ -30,9 +30,8 @@ const (
 
 // client sends queries to an engine. Calls of query may overlap, but not with reload.
 //
-// It sends the requests itself, because github.com/prometheus/client_golang/api reads a whole
-// response into memory without a limit and then decodes it into a second copy. For how to connect,
-// it uses the package of Prometheus itself.
+// It connects by the package of Prometheus, but does not use github.com/prometheus/client_golang/api, which
+// reads a whole response into memory without a limit and then decodes it into a second copy.
 type client struct {
 	Config
 	url    *url.URL
@@ -118,8 +117,7 @@ func (c *client) query(ctx context.Context, k kind, emit func(*decode.Series)) (
 	timeout := c.file.Timeout
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	u := *c.url
-	u.Path += "/api/v1/query"
+	u := c.url.JoinPath("api/v1/query")
 	u.RawQuery = url.Values{
 		"query":   {text},
 		"timeout": {strconv.FormatInt(timeout.Milliseconds(), 10) + "ms"},
@@ -191,9 +189,5 @@ func explain(err error, k kind, engine string) error {
 		err = request.Err
 	}
 	r := reason.Of(err)
-	text := ""
-	if c := r.DescribeEngine().Cure; c != "" {
-		text = " (" + c + ")"
-	}
-	return reason.Errorf(r, "query %v at %s: %w%s", k, engine, err, text)
+	return reason.Errorf(r, "query %v at %s: %w (%s)", k, engine, err, r.DescribeEngine().Cure)
 }

@@ -244,6 +244,5 @@ func ParseURL(address string) (*url.URL, error) {
 	case u.RawQuery != "" || u.Fragment != "":
 		return nil, errors.New("it has a query or a fragment: remove everything after the path")
 	}
-	u.Path = strings.TrimRight(u.Path, "/")
 	return u, nil
 }

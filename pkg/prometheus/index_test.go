@@ -87,7 +87,7 @@ func TestNodeOfLabel(t *testing.T) {
 		"10.0.0.2:10250": "", ":10250": "", "[]": "", "fd00": "",
 	} {
 		name := f.client.file.Labels.Node[0]
-		n := f.nodeOf(&decode.Series{Labels: []decode.Label{{Text: []byte(name + value), NameLength: len(name)}}})
+		n := f.nodeOf(&decode.Series{Labels: []decode.Label{{Name: []byte(name), Value: []byte(value)}}})
 		got := ""
 		if n != nil {
 			got = n.name

@@ -172,10 +172,10 @@ var seed = maphash.MakeSeed()
 // order: those that an engine or its replicas have added.
 func labelHash(series *decode.Series) (hash uint64) {
 	for _, l := range series.Labels {
-		switch string(l.Name()) {
+		switch string(l.Name) {
 		case "__name__", "cpu": // differ between CPU and memory of the same container
 		default:
-			hash += maphash.Bytes(seed, l.Text) ^ uint64(l.NameLength)
+			hash += 31*maphash.Bytes(seed, l.Name) ^ maphash.Bytes(seed, l.Value)
 		}
 	}
 	return hash

@@ -3,7 +3,6 @@ package prometheus
 import (
 	"cmp"
 	"context"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -20,7 +19,7 @@ import (
 func (s *Source) refresh(ctx context.Context) (result Result) {
 	start := time.Now()
 	defer func() { result.Took = time.Since(start) }()
-	defer catchPanic(&result.Err)
+	defer reason.Recover(&result.Err, "the engine's response")
 	s.refreshes++
 	sent := s.Clock.At(start)
 	nodes := s.reindex(ctx)
@@ -59,7 +58,7 @@ func (s *Source) queryAll(ctx context.Context, result *Result) error {
 		queries.SetLimit(parallelQueries)
 		for _, k := range kinds {
 			queries.Go(func() (err error) {
-				defer catchPanic(&err)
+				defer reason.Recover(&err, "the engine's response")
 				return s.query(queryCtx, k, result)
 			})
 		}
@@ -92,14 +91,6 @@ func (s *Source) query(ctx context.Context, k kind, result *Result) error {
 	engine.Warning = cmp.Or(engine.Warning, response.Warning)
 	engine.Partial = engine.Warning != ""
 	return nil
-}
-
-// catchPanic sets the error for a panic, which must not end the process. It must be deferred.
-func catchPanic(err *error) {
-	if p := recover(); p != nil {
-		*err = reason.Errorf(reason.InternalFailure,
-			"the engine's response made kube-vitals panic; please report this bug: %v\n%s", p, debug.Stack())
-	}
 }
 
 // noSamples returns the error for responses without samples of the cluster's nodes.

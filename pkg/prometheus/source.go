@@ -8,7 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -88,8 +88,6 @@ const (
 	parallelQueries = 2
 	// retries is the number of failures in a row that are followed by an early refresh.
 	retries = 3
-
-	syncInterval = 100 * time.Millisecond
 )
 
 // Source keeps a Sink up to date with the samples that an engine has of a set of nodes.
@@ -140,13 +138,11 @@ func window(maxSampleAge time.Duration) time.Duration {
 // Set adds or updates a node, which must not be modified afterwards. Calls to Set and Delete for
 // the same node must not overlap.
 func (s *Source) Set(object *corev1.Node) {
-	if known, ok := s.Node(object.Name); !ok || known.UID != object.UID {
-		s.Delete(object.Name) // another node with the same name
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.nodes[object.Name]
-	if n == nil {
+	if n == nil || n.health.UID != object.UID {
+		s.Sink.Forget(object.Name) // another node with the same name
 		n = &node{name: object.Name, containers: map[string]*counter{}, foreign: map[foreign]bool{},
 			health: health.Node{Name: object.Name, UID: object.UID}}
 		n.counter.isRunning, n.all = true, []*counter{&n.counter}
@@ -180,8 +176,7 @@ func (s *Source) WarmedUp() bool { return !s.overall.Load().LastSuccess.IsZero()
 
 // Run refreshes until ctx is done.
 func (s *Source) Run(ctx context.Context) {
-	synced := func(context.Context) (bool, error) { return s.Synced(), nil }
-	if wait.PollUntilContextCancel(ctx, syncInterval, true, synced) != nil {
+	if !cache.WaitForCacheSync(ctx.Done(), s.Synced) {
 		return // the context ended
 	}
 	due := time.Now()

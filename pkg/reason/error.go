@@ -3,6 +3,7 @@ package reason
 import (
 	"fmt"
 	"net/http"
+	"runtime/debug"
 )
 
 // Error is an error whose reason is known where it occurs.
@@ -21,6 +22,13 @@ func (e *Error) Error() string { return e.Err.Error() }
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
+
+// Recover sets the error for a panic, because no response may end the process. It must be deferred.
+func Recover(err *error, response string) {
+	if p := recover(); p != nil {
+		*err = Errorf(InternalFailure, "%s made kube-vitals panic; please report this bug: %v\n%s", response, p, debug.Stack())
+	}
+}
 
 // OfStatus returns the reason of a response with a status other than 200.
 func OfStatus(code int) Reason {

@@ -17,7 +17,6 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -319,14 +318,11 @@ func (s *Scraper) fetch(
 ) (timing usage.Timing, err error) {
 	node := t.node.Load()
 	defer func() {
-		if p := recover(); p != nil {
-			err = reason.Errorf(reason.InternalFailure, "the kubelet's response made kube-vitals panic; "+
-				"please report this bug: %v\n%s", p, debug.Stack())
-		}
 		if ctx.Err() != nil { // shutdown, or the node was deleted
 			s.Fetcher.Forget(node.Name) // the method may have run after Delete had called Forget
 		}
 	}()
+	defer reason.Recover(&err, "the kubelet's response")
 	return method(ctx, node, func(r *usage.Scrape) {
 		t.unlessDeleted(func() {
 			r.Capacity = uint64(max(0, node.Status.Capacity.Cpu().ScaledValue(resource.Nano)))

@@ -51,8 +51,8 @@ func (a *assembly) addAPI() error {
 	limitDebugFlags(a.Config, a.api)
 	a.api.Handler.NonGoRestfulMux.Handle("/metrics", a.instruments.handler())
 	a.api.Handler.NonGoRestfulMux.Handle(nodez.Path, nodez.Handler(a.page()))
-	group := api.NewGroup(a.resources(config.Authorization.Authorizer), scheme, codecs)
-	if err := a.api.InstallAPIGroup(group); err != nil {
+	resources := a.resources(config.Authorization.Authorizer)
+	if err := a.api.InstallAPIGroup(api.NewGroup(resources, scheme, codecs)); err != nil {
 		return fmt.Errorf("cannot install metrics.k8s.io: %w", err)
 	}
 	return nil

@@ -2,11 +2,10 @@ package server
 
 import (
 	"context"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/event"
@@ -35,8 +34,7 @@ func (a *assembly) addScraper() error {
 		a.Kubelet.Token = tokens.Token
 		a.loops = append(a.loops, func(ctx context.Context) {
 			// Before the nodes are known, failures would only delay the token that the first scrapes need.
-			known := func(context.Context) (bool, error) { return a.watches.NodesSynced() == nil, nil }
-			if wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, known) == nil {
+			if cache.WaitForCacheSync(ctx.Done(), func() bool { return a.watches.NodesSynced() == nil }) {
 				tokens.run(ctx)
 			}
 		})

@@ -126,13 +126,11 @@ func (s *scanner) skip() {
 }
 
 // value consumes a value of any kind and returns its text.
-func (s *scanner) value() []byte {
-	if s.err != nil {
-		return nil
+func (s *scanner) value() (text []byte) {
+	if s.err == nil {
+		text, s.err = s.decoder.ReadValue()
 	}
-	value, err := s.decoder.ReadValue()
-	s.err = err
-	return value
+	return text
 }
 
 // str consumes a string and returns what it stands for, or nothing for null. isCut is set if it is

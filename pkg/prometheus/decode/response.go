@@ -25,17 +25,8 @@ type Series struct {
 	overLimit bool   // whether it has more labels or points than the limits allow
 }
 
-// Label is a name and a value, one after the other.
-type Label struct {
-	Text       []byte
-	NameLength int
-}
-
-// Name returns the name.
-func (l Label) Name() []byte { return l.Text[:l.NameLength] }
-
-// Value returns the value.
-func (l Label) Value() []byte { return l.Text[l.NameLength:] }
+// Label is a label of a series.
+type Label struct{ Name, Value []byte }
 
 // Point is one sample.
 type Point struct {
@@ -61,22 +52,21 @@ func Time(seconds float64) usage.Time {
 // Get returns the value of a label, or nil. An empty label is equal to none.
 func (s *Series) Get(name string) []byte {
 	for _, l := range s.Labels {
-		if value := l.Value(); len(value) > 0 && string(l.Name()) == name {
-			return value
+		if len(l.Value) > 0 && string(l.Name) == name {
+			return l.Value
 		}
 	}
 	return nil
 }
 
-func (s *Series) reset() {
-	s.Labels, s.Points, s.text, s.Bad, s.overLimit = s.Labels[:0], s.Points[:0], s.text[:0], 0, false
-}
-
-// add adds text of a label, unless the series then has more than the limit.
-func (s *Series) add(text []byte, isCut bool) {
-	if s.overLimit = s.overLimit || isCut || len(s.text)+len(text) > maxLabelBytes; !s.overLimit {
-		s.text = append(s.text, text...)
+// keep returns a copy of the text of a label, unless the series then has more than the limit.
+func (s *Series) keep(text []byte, isCut bool) []byte {
+	if s.overLimit = s.overLimit || isCut || len(s.text)+len(text) > maxLabelBytes; s.overLimit {
+		return nil
 	}
+	start := len(s.text)
+	s.text = append(s.text, text...)
+	return s.text[start:]
 }
 
 // Response is what a response has apart from its series.
@@ -172,7 +162,7 @@ func (d *decoder) data() {
 
 func (d *decoder) readSeries() {
 	s := &d.series
-	s.reset()
+	s.Labels, s.Points, s.text, s.Bad, s.overLimit = s.Labels[:0], s.Points[:0], s.text[:0], 0, false
 	for name := range d.fields {
 		switch string(name) {
 		case "metric":
@@ -206,11 +196,7 @@ func (d *decoder) readLabels() {
 			d.skip()
 			continue
 		}
-		start := len(s.text)
-		s.add(name, isCut)
-		nameLength := len(s.text) - start
-		s.add(d.str())
-		s.Labels = append(s.Labels, Label{s.text[start:], nameLength})
+		s.Labels = append(s.Labels, Label{Name: s.keep(name, isCut), Value: s.keep(d.str())})
 	}
 }
 

@@ -28,7 +28,7 @@ func decodeAll(r io.Reader) ([]decoded, *Response, error) {
 	response, err := Decode(r, func(s *Series) {
 		d := decoded{Labels: map[string]string{}, Points: append([]Point(nil), s.Points...), Bad: s.Bad}
 		for _, l := range s.Labels {
-			d.Labels[string(l.Name())] = string(l.Value())
+			d.Labels[string(l.Name)] = string(l.Value)
 		}
 		all = append(all, d)
 	})
