@@ -94,7 +94,7 @@ func TestStopBeforeSync(t *testing.T) {
 			for _, line := range lines {
 				unhandled := strings.Contains(line, `"logger":"UnhandledError"`) || strings.Contains(line, "Unable to sync")
 				// client-go logs that the stop canceled a LIST if it notices that before the stop.
-				canceled := strings.Contains(line, "Failed to watch") && strings.Contains(line, "context canceled")
+				canceled := strings.Contains(line, `failed to list *v1.`) && strings.Contains(line, ": context canceled")
 				if (strings.HasPrefix(line, "E") || unhandled) && !canceled {
 					t.Errorf("a normal stop logged %s", line)
 				}

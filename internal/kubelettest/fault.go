@@ -176,6 +176,7 @@ func commonFaults() []NamedFault {
 		{"hang", Hang},
 		{"late", Late(200 * time.Millisecond)},
 		{"slow", func(r *Response) { r.ChunkSize, r.ChunkDelay = 1024, time.Millisecond }},
+		{"status 204", Status(http.StatusNoContent)},
 		{"status 401", Status(http.StatusUnauthorized)},
 		{"status 403", Status(http.StatusForbidden)},
 		{"status 404", Status(http.StatusNotFound)},

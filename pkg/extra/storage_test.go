@@ -84,6 +84,12 @@ func TestStorageSink(t *testing.T) {
 			t.Errorf("%s: got %s after they expired", tt.name, got)
 		}
 		now--
+		// The response arrives after the pod was deleted, but before a new one of its name has usage.
+		sink.Store.RemovePod("node1", "default", "web", tt.scrape.Sent.Add(time.Second/2))
+		sink.Put("node1", &tt.scrape)
+		if got := sink.Store.Pod("node1", podOf("web", "a", "b"), now); got != nil {
+			t.Errorf("%s: got %v of a deleted pod", tt.name, got)
+		}
 		if sink.Forget("node1"); show() != "[] []" {
 			t.Errorf("%s: got %s of a deleted node", tt.name, show())
 		}

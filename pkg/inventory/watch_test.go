@@ -101,6 +101,7 @@ func TestTargetsDeleteBeforeReadersSee(t *testing.T) {
 		"missed":   {func(s *nodeStore) error { return s.Delete(tombstone) }, "delete n"},
 		"unlisted": {func(s *nodeStore) error { return s.Replace(nil, "2") }, "delete n"},
 		"the same": {func(s *nodeStore) error { return s.Update(node("n", "old")) }, "set n old"},
+		"another":  {func(s *nodeStore) error { return s.Add(node("other", "1")) }, "set other 1"},
 		"unknown":  {func(s *nodeStore) error { return s.Delete(node("other", "1")) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

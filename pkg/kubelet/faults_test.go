@@ -38,6 +38,7 @@ func commonFaults() map[string]afterFault {
 		"hang":             {reason: reason.Timeout, text: "no complete response from the kubelet at 127.0.0.1:"},
 		"late":             {},
 		"slow":             {},
+		"status 204":       {reason: reason.BadStatus, text: "204"},
 		"status 401":       {reason: reason.Unauthorized, text: "webhook authentication"},
 		"redirect":         {reason: reason.BadStatus, text: `302 Found, redirect to "https://127.0.0.1:1/" is not followed`},
 		"html":             {reason: reason.BadFormat, text: "text/html"},

@@ -18,6 +18,7 @@ import (
 type simulation struct {
 	*fixture
 	*rand.Rand
+	name     string        // for errors
 	now      usage.Time    // by the engine's clock
 	ahead    time.Duration // of the node's clock
 	readings []point       // what the kubelet has of each container
@@ -30,35 +31,33 @@ type simulation struct {
 func simulate(t *testing.T, name string, seed uint64, containers, seconds int,
 	tick func(s *simulation, second int) bool, check func(s *simulation, second int, p *usage.Pod),
 ) (served, missing int) {
-	t.Run(name, func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			e := &engine{series: map[string][]point{}, byTime: true}
-			s := &simulation{fixture: e.newFixture(t, ""), Rand: rand.New(rand.NewPCG(seed, 1)),
-				readings: make([]point, containers), stored: make([][]point, containers)}
-			s.client.file.Queries = map[kind]string{containerSwap: noQuery, nodeSwap: noQuery, containerStartTime: noQuery}
-			for second := range seconds {
-				time.Sleep(time.Second)
-				s.now = usage.At(time.Now()).Add(-e.behind)
-				if !tick(s, second) {
-					continue
-				}
-				for c, points := range s.stored {
-					s.putCPU("container", containerLabels(fmt.Sprint("web/c", c), ""), points...)
-				}
-				if err := s.refresh(context.Background()).Err; err != nil && reason.Of(err) != reason.NoSamples {
-					t.Fatal(err)
-				}
-				switch p := s.podUsage(); {
-				case check != nil:
-					check(s, second, p)
-				case p == nil:
-					missing++
-				default:
-					served++
-					s.checkLoad(second, p)
-				}
+	synctest.Test(t, func(t *testing.T) {
+		e := &engine{series: map[string][]point{}, byTime: true}
+		s := &simulation{fixture: e.newFixture(t, ""), Rand: rand.New(rand.NewPCG(seed, 1)), name: name,
+			readings: make([]point, containers), stored: make([][]point, containers)}
+		s.client.file.Queries = map[kind]string{containerSwap: noQuery, nodeSwap: noQuery, containerStartTime: noQuery}
+		for second := range seconds {
+			time.Sleep(time.Second)
+			s.now = usage.At(time.Now()).Add(-e.behind)
+			if !tick(s, second) {
+				continue
 			}
-		})
+			for c, points := range s.stored {
+				s.putCPU("container", containerLabels(fmt.Sprint("web/c", c), ""), points...)
+			}
+			if err := s.refresh(context.Background()).Err; err != nil && reason.Of(err) != reason.NoSamples {
+				t.Fatalf("%s: %v", name, err)
+			}
+			switch p := s.podUsage(); {
+			case check != nil:
+				check(s, second, p)
+			case p == nil:
+				missing++
+			default:
+				served++
+				s.checkLoad(second, p)
+			}
+		}
 	})
 	return served, missing
 }
@@ -95,7 +94,8 @@ func (s *simulation) checkLoad(second int, p *usage.Pod) {
 	s.Helper()
 	for _, c := range p.Containers {
 		if cores := float64(c.CPUNanocores) / 1e9; math.Abs(cores-load) > 0.04*load {
-			s.Errorf("after %d s: got %.3f cores in %v at %v, want %v", second, cores, c.Window, c.At.Sub(s.start), load)
+			s.Errorf("%s, after %d s: got %.3f cores in %v at %v, want %v",
+				s.name, second, cores, c.Window, c.At.Sub(s.start), load)
 		}
 	}
 }

@@ -273,14 +273,15 @@ func TestBursts(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		budget float64
-		split  int // reads
+		reader uint64 // 0: it expects no further read
+		split  int    // reads
 		pass   time.Duration
 		most   int // scrapes in a slot of a quarter of a second
 	}{
 		// Evenly, there would be 2000 ÷ 7.5 s × 0.25 s = 67. Within half of the resolution, there are twice as
 		// many. Right after the first read, there are these and the regular ones.
-		{"one reader", 2, 1, 20 * interval, 260},
-		{"many reads", 10, nodes, 5 * time.Second, 3 * nodes / 20},
+		{"one reader", 2, 1, 1, 20 * interval, 260},
+		{"many reads", 10, 0, nodes, 5 * time.Second, 3 * nodes / 20},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			run(t, Config{Active: Active{5 * time.Second, tc.budget}}, nil, func(t *testing.T, c *cluster, s *Scraper) {
@@ -289,7 +290,7 @@ func TestBursts(t *testing.T) {
 				start := time.Since(c.start)
 				for now := time.Duration(0); now < tc.pass; now += interval {
 					for part := range slices.Chunk(names, nodes/tc.split) {
-						read(s, uint64(1%tc.split), part) // 0, if there are many
+						read(s, tc.reader, part)
 					}
 					pass(min(interval, tc.pass))
 				}

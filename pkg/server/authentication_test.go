@@ -216,7 +216,7 @@ func TestSelectorsShareOneReview(t *testing.T) {
 func TestTokenReviewsAreBounded(t *testing.T) {
 	cluster := newCluster(t)
 	h := startReady(t, cluster.config(t)).handler
-	const clients, requests = 40, 15 // of each
+	const clients, requests = 40, 20 // of each
 	started := time.Now()
 	var all sync.WaitGroup
 	for client := range clients {

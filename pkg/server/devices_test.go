@@ -19,7 +19,7 @@ import (
 )
 
 // newDeviceCluster returns a cluster with a node, pods, and an exporter of devices, and the file of
-// its configuraticlient.
+// its configuration.
 func newDeviceCluster(t *testing.T) (c *cluster, file string) {
 	fake := kubelettest.New("node-a", kubelettest.Config{})
 	fake.SetNode(kubelettest.Usage{CPU: 1, Memory: 1 << 30})

@@ -30,7 +30,8 @@ func engineCluster(t *testing.T) *cluster {
 }
 
 // TestReasonsOfFailingEngine checks that the metrics of the server, the API and the page of nodes name
-// the reason why an engine cannot be read. TestFaults of pkg/prometheus has the other reasons.
+// the reason why an engine cannot be read. TestFaults of pkg/prometheus has the other reasons of responses,
+// and TestOf of pkg/reason those of connections.
 func TestReasonsOfFailingEngine(t *testing.T) {
 	login := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
@@ -102,6 +103,11 @@ func TestEngineWithoutNode(t *testing.T) {
 			t.Errorf("%s as %s: got %s, want %s", test.path, test.user, body, test.want)
 		}
 	}
+	var status metav1.Status
+	w := get(h, pods+"/web", "tenant")
+	if err := json.Unmarshal(w.Body.Bytes(), &status); err != nil || causesOf(status) != "" {
+		t.Errorf("the tenant got the causes %q, %v", causesOf(status), err)
+	}
 	const warning = `[299 - "1 of 2 nodes has no metrics: 1 that cannot be read (n2: not-in-engine)"]`
 	for _, test := range []struct{ path, user, want string }{
 		{nodesPath, "alice", warning}, {nodesPath, "tenant", "[]"}, {pods, "tenant", "[]"},
@@ -112,7 +118,7 @@ func TestEngineWithoutNode(t *testing.T) {
 		}
 	}
 	var page nodez.Report
-	w := get(h, nodez.Path+"?format=json", "alice")
+	w = get(h, nodez.Path+"?format=json", "alice")
 	if err := json.Unmarshal(w.Body.Bytes(), &page); err != nil {
 		t.Fatal(err)
 	}

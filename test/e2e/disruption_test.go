@@ -37,6 +37,7 @@ func TestDisruptions(t *testing.T) {
 	t.Run("certificate", d.testCertificate)
 	t.Run("outage", d.testOutage)
 	t.Run("rollout", d.testRollout)
+	t.Run("shutdown", d.testShutdown)
 	if err := c.Running(); err != nil {
 		t.Error(err)
 	}

@@ -17,9 +17,6 @@ const (
 	// kubeletDelay is the response time of a kubelet during the rollout. A new server that was
 	// ready before its first metrics would be noticed.
 	kubeletDelay = time.Second
-	// shutdownTimeout bounds a shutdown: 5 s until the port is closed, and 15 s for requests in flight.
-	// The rest is for a busy machine.
-	shutdownTimeout = 50 * time.Second
 )
 
 // testRollout replaces servers as a Deployment with maxUnavailable 0 and maxSurge 1 does, while

@@ -188,6 +188,9 @@ func TestReuse(t *testing.T) {
 					t.Errorf("%s: got error %v, want %v", name, err, wantErr)
 				}
 			})
+			if wantErr != nil && len(dst.Containers) != 0 {
+				t.Errorf("%s: got %d containers of another response", name, len(dst.Containers))
+			}
 			if wantErr == nil && (n > 0 || !reflect.DeepEqual(newDecoded(&dst), newDecoded(&want)) ||
 				!slices.Equal(storageOf(&dst), storageOf(&want))) {
 				t.Errorf("%s: %d bytes: %v allocations\n got %+v\nwant %+v", name, len(text), n, dst, want)
