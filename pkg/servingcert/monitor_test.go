@@ -54,7 +54,7 @@ func (w *world) checkStates(m *Monitor, ofStable, ofBeta APIServiceState) {
 }
 
 // TestWrongAPIServices checks that a Manager logs and reports an APIService that does not lead to its
-// Service, or that is missing, and does not change it.
+// Service, or that is missing, and does not change it. A Manager that starts meanwhile becomes ready.
 func TestWrongAPIServices(t *testing.T) {
 	simulate(t, 1, func(t *testing.T, w *world) {
 		m, right := w.replicas[0].monitor, APIServiceState{}
@@ -64,6 +64,15 @@ func TestWrongAPIServices(t *testing.T) {
 			if got := w.caBundle(beta); len(got) != 0 || len(w.caBundle(stable)) == 0 {
 				t.Errorf("%s: got caBundle %q of v1beta1 and %d bytes of v1, want it in v1 only", name, got,
 					len(w.caBundle(stable)))
+			}
+		}
+		checkBecomesReady := func(name string) {
+			t.Helper()
+			r := w.start()
+			defer r.stop()
+			w.sleep(time.Minute)
+			if err := r.Ready(); err != nil {
+				t.Errorf("%s: Ready() = %v of a new replica, want nil", name, err)
 			}
 		}
 		w.checkStates(m, right, right)
@@ -96,12 +105,18 @@ func TestWrongAPIServices(t *testing.T) {
 		if _, ok := m.States()[beta]; ok {
 			t.Error("an APIService that does not exist has a state")
 		}
-		w.advance(lifetime) // renewals go on
+		checkBecomesReady("missing")
+		delete(w.lags, apiServicePath+beta) // no client uses it
+		if n := w.advance(lifetime); n < 2 {
+			t.Errorf("missing: got %d certificates in a lifetime, want at least 2", n)
+		}
+		w.api.Put(apiServicePath+beta, apiServiceWith(leadsTo("name", "metrics-server")))
+		checkBecomesReady("leads elsewhere")
 	})
 }
 
-// TestMonitorWithoutPermission checks that a missing permission is logged once, at -v=2, and that
-// the states survive an outage of the API server.
+// TestMonitorWithoutPermission checks that a missing permission is logged once, at -v=2, that a Monitor
+// without a Manager sees changes, and that the states survive an outage of the API server.
 func TestMonitorWithoutPermission(t *testing.T) {
 	t.Parallel()
 	for verbosity, lines := range []int{0, 0, 2} { // one for each APIService
@@ -121,6 +136,14 @@ func TestMonitorWithoutPermission(t *testing.T) {
 			w.api.RefuseBy(nil)
 			w.sleep(forbiddenPeriod)
 			w.checkStates(m, APIServiceState{}, APIServiceState{})
+			w.api.Put(apiServicePath+beta, apiServiceWith(leadsTo("name", "metrics-server")))
+			w.sleep(2 * resyncPeriod)
+			w.checkStates(m, APIServiceState{}, APIServiceState{Misdirected: true})
+			w.checkLog(1, "leads elsewhere")
+			w.api.Put(apiServicePath+beta, apiServiceWith(nil))
+			w.sleep(2 * resyncPeriod)
+			w.checkStates(m, APIServiceState{}, APIServiceState{})
+			w.checkLog(1, "right again")
 			w.api.RefuseBy(func(string, string) *fakeapi.Refusal { return &fakeapi.Refusal{} })
 			w.sleep(2 * resyncPeriod)
 			w.checkStates(m, APIServiceState{}, APIServiceState{})
