@@ -64,6 +64,7 @@ func TestValues(t *testing.T) {
 			deployment, container + "image", "ghcr.io/kube-vitals/kube-vitals@" + digest},
 
 		{"", deployment, container + "resources.limits.memory", "1Gi"},
+		// GOMEMLIMIT is 90 % of the limit, here of the default one.
 		{"", deployment, env + "value", "921MiB"},
 		{"resources.limits.memory=500Mi", deployment, env + "value", "450MiB"},
 		{"resources.limits.memory=1.5Gi", deployment, env + "value", "1382MiB"},
@@ -86,10 +87,11 @@ func TestValues(t *testing.T) {
 		{"devices.exporters[0].preset=dcgm",
 			deployment, container + "volumeMounts.0.mountPath", "/etc/kube-vitals/devices"},
 		{"livenessProbe=null", deployment, container + "livenessProbe", nil},
-		{"", deployment, pod + "topologySpreadConstraints", nil},
+		{"", deployment, pod + "topologySpreadConstraints", nil}, // one replica is not spread
 		{"dnsPolicy=Default", deployment, pod + "dnsPolicy", "Default"},
 		{"", deployment, pod + "dnsPolicy", nil},
 		{"replicas=2", deployment, pod + "topologySpreadConstraints.0.topologyKey", "kubernetes.io/hostname"},
+		// False and 0 are values, and not rendered as if they were missing.
 		{"hostUsers=false", deployment, pod + "hostUsers", false},
 		{"revisionHistoryLimit=0", deployment, "spec.revisionHistoryLimit", 0.0},
 		{"podDisruptionBudget.enabled=true,podDisruptionBudget.maxUnavailable=0",
@@ -108,6 +110,7 @@ func TestValues(t *testing.T) {
 		{"networkPolicy.enabled=true", networkPolicy, "spec.egress.3", nil},
 		{"networkPolicy.enabled=true,devices.exporters[0].preset=dcgm",
 			networkPolicy, "spec.egress.3.ports", []any{tcp(9400.0)}},
+		// Equal ports are listed once.
 		{"networkPolicy.enabled=true,devices.exporters[0].preset=dcgm," +
 			"devices.exporters[1].port=9400,devices.exporters[2].port=5000",
 			networkPolicy, "spec.egress.3.ports", []any{tcp(9400.0), tcp(5000.0)}},
@@ -115,6 +118,7 @@ func TestValues(t *testing.T) {
 			"devices.exporters[0].port=9500", networkPolicy, "spec.egress.3.ports", []any{tcp(9500.0)}},
 		{"networkPolicy.enabled=true," + engine + "http://prometheus.monitoring:9090/prefix",
 			networkPolicy, "spec.egress.3.ports", []any{tcp(9090.0)}},
+		// If a rule has peers, only extraEgress adds further egress: the engine's port does not.
 		{"networkPolicy.enabled=true," +
 			"networkPolicy.egress[0].to[0].ipBlock.cidr=10.0.0.0/8," + engine + "http://p", networkPolicy, "spec.egress.1", nil},
 		{"networkPolicy.enabled=true," +
@@ -173,7 +177,9 @@ func TestValues(t *testing.T) {
 		{alerts + ",prometheusRule.alertLabels.severity=page", rule, firstRule + "labels.severity", "page"},
 		{alerts + ",prometheusRule.additionalLabels.release=p", rule, "metadata.labels.release", "p"},
 	} {
-		t.Run(tt.values, func(t *testing.T) { render(t, tt.values).want(t, tt.object, fields{tt.path: tt.want}) })
+		t.Run(tt.object+" "+tt.path+" "+tt.values, func(t *testing.T) {
+			render(t, tt.values).want(t, tt.object, fields{tt.path: tt.want})
+		})
 	}
 }
 
@@ -206,6 +212,7 @@ func TestArguments(t *testing.T) {
 		{"ephemeralStorage.enabled=true,ephemeralStorage.interval=2m", nil,
 			flags{storage, "--ephemeral-storage-interval=2m"}},
 		{"ephemeralStorage.interval=2m", nil, nil},
+		{"args={--metric-resolution=30s}", nil, flags{"--metric-resolution=30s"}}, // the last one counts
 		{"args={--kubelet-insecure-tls}", flags{ca}, flags{"--kubelet-insecure-tls"}},
 		{"defaultArgs={--kubelet-certificate-authority=/ca}", defaults[1:5], flags{"--kubelet-certificate-authority=/ca"}},
 		{"tls.type=kube-vitals", nil, flags{"--tls-secret=kube-vitals-serving",
@@ -226,6 +233,12 @@ func TestArguments(t *testing.T) {
 			removed := slices.DeleteFunc(slices.Clone(defaults), func(a string) bool { return slices.Contains(args, a) })
 			if !slices.Equal(added, tt.added) || !slices.Equal(removed, tt.removed) {
 				t.Errorf("got  -%q +%q\nwant -%q +%q", removed, added, tt.removed, tt.added)
+			}
+			if len(args) != len(defaults)-len(removed)+len(added) {
+				t.Errorf("got a flag twice: %q", args)
+			}
+			if strings.Contains(tt.values, "args={") && args[len(args)-1] != tt.added[len(tt.added)-1] {
+				t.Errorf("got flags after args, which override it: %q", args)
 			}
 		})
 	}

@@ -91,6 +91,7 @@ func TestDevices(t *testing.T) {
 	t.Parallel()
 	g := startGPUs(t)
 	c := g.c
+	t.Run("storage", c.testStorage) // first: a failure below would skip it
 	for _, a := range gpuAutoscalings() {
 		c.createNamespaces(t, a.namespace)
 		manifest := strings.NewReplacer("NAMESPACE", a.namespace, "METRIC", a.metric).Replace(gpuWorkload)
@@ -126,7 +127,6 @@ func TestDevices(t *testing.T) {
 	g.hang.Store(false)
 	g.awaitGPUs(t, 4, "450m")
 	g.checkReplicas(t, 4)
-	t.Run("storage", c.testStorage)
 }
 
 // startGPUs starts a cluster whose nodes have GPUs and exporters, and installs kube-vitals.

@@ -108,6 +108,7 @@ func TestMoveFromMetricsServer(t *testing.T) {
 	s := c.replica(t, c.server, "--tls-secret=", "--kubelet-service-account=", "--kubeconfig="+kubeconfig,
 		"--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig)
 	t.Run("back", func(t *testing.T) { c.testMoveBack(t, metricsServer(s.Port())) })
+	// The move needs what the way back leaves: no release, and the v1beta1 of metrics-server.
 	t.Run("move", func(t *testing.T) { c.testMove(t, metricsServer(s.Port())) })
 }
 

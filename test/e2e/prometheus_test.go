@@ -98,8 +98,16 @@ func (c *prometheusCluster) checkOutage(t *testing.T, during, restart func()) {
 		return nil
 	})
 	during()
+	before, err := c.server.Log() // may have a recovery already
+	must(t, err)
 	restart()
-	awaitLog(t, c.server, "The engine can be read again")
+	eventually(t, "a recovery in the log", func(context.Context) error {
+		log, err := c.server.Log()
+		if err == nil && !strings.Contains(strings.TrimPrefix(log, before), "The engine can be read again") {
+			err = errors.New("not logged yet")
+		}
+		return err
+	})
 	c.awaitOutput(t, has("cart"), "top", "pod", "cart", "--namespace=shop")
 }
 

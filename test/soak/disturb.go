@@ -22,7 +22,11 @@ func (c *churn) stepClock(n *node, now time.Time) {
 	if n.offset.Abs() > 24*time.Hour || c.random.IntN(4) == 0 {
 		step = -n.offset // the clock is right again
 	}
-	if step == 0 || step.Abs() > maxUnnoticedStep && step.Abs() < leastNoticedStep {
+	leastNoticed := leastNoticedStep
+	if isUnreachable { // for nearly a minute, in which a clock may drift by more than a second
+		leastNoticed *= 2
+	}
+	if step == 0 || step.Abs() > maxUnnoticedStep && step.Abs() < leastNoticed {
 		return
 	}
 	n.nextStep = now.Add(c.oracle.settle)
@@ -36,14 +40,13 @@ func (c *churn) stepClock(n *node, now time.Time) {
 	c.setClock(n, n.offset+step)
 }
 
-// leastNoticedStep is the smallest step that the server must notice, also if an outage of nearly a minute follows, in
-// which a clock may drift by more than a second.
-const leastNoticedStep = 4 * time.Second
+// leastNoticedStep is the smallest step that the server must notice while a node is reachable.
+const leastNoticedStep = 2 * time.Second
 
 // clockStep returns a random step in either direction: in three of ten cases so small that the server
 // may not notice it, in one of ten 25 hours, else up to 10 minutes.
 func (c *churn) clockStep() time.Duration {
-	step := time.Duration(math.Pow(150, c.random.Float64()) * float64(leastNoticedStep))
+	step := time.Duration(math.Pow(300, c.random.Float64()) * float64(leastNoticedStep))
 	switch c.random.IntN(10) {
 	case 0, 1, 2:
 		step = time.Duration(c.random.Int64N(int64(maxUnnoticedStep)))
@@ -94,8 +97,8 @@ func (c *churn) injectFault(n *node, now time.Time) {
 	if c.random.IntN(8) == 0 {
 		f = kubelettest.NamedFault{Name: unreachable, Fault: kubelettest.Refuse}
 	}
-	if f.Name == responsesWithoutDate && now.Sub(n.stepped) < c.oracle.settle {
-		return // without a Date header, the server cannot notice the step
+	if (f.Name == responsesWithoutDate || f.Name == unreachable) && now.Sub(n.stepped) < c.oracle.settle {
+		return // without a Date header, the server cannot notice the step, nor a small one if an outage follows it
 	}
 	if f.Name == samplesFromYesterday && n.withoutDate {
 		return // to the server, the node's clock is a day behind, and the samples are current
