@@ -26,7 +26,8 @@ func (e *Error) Unwrap() error { return e.Err }
 // Recover sets the error for a panic, because no response may end the process. It must be deferred.
 func Recover(err *error, response string) {
 	if p := recover(); p != nil {
-		*err = Errorf(InternalFailure, "%s made kube-vitals panic; please report this bug: %v\n%s", response, p, debug.Stack())
+		*err = Errorf(InternalFailure,
+			"%s made kube-vitals panic; please report this bug: %v\n%s", response, p, debug.Stack())
 	}
 }
 
