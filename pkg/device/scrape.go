@@ -47,7 +47,7 @@ func (g *group) scrape(ctx context.Context, t *target) {
 	g.source.Scraped(result)
 }
 
-// fetch calls get, with a timeout. It shortens errors, and returns panics as errors.
+// fetch calls get, with a timeout. It shortens errors, except those of panics, which have their stack.
 func (g *group) fetch(ctx context.Context, t *target) (r *response, err error) {
 	defer reason.Recover(&err, "the exporter's response")
 	ctx, cancel := context.WithTimeout(ctx, g.Timeout)

@@ -23,7 +23,7 @@ import (
 // Config configures a Source. All fields are required, except AllowLoopback.
 type Config struct {
 	File    string               // the configuration file
-	Client  kubernetes.Interface // of the API server
+	Client  kubernetes.Interface // of the API server; exporters get none of its credentials
 	Sink    Sink
 	Clock   usage.Clock
 	Scraped func(Result) // is called after each scrape; calls may overlap

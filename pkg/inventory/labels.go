@@ -10,7 +10,7 @@ import (
 )
 
 // Labels are the labels of an object as one text. For each label, sorted by key, the text has the
-// key, a keyEnd, the value, and a labelEnd, so it is a line. So equal labels have equal texts.
+// key, a keyEnd, the value, and a labelEnd, which makes it a line. So equal labels have equal texts.
 //
 // Tenants choose how many labels a pod has. A map of short labels takes seven times the size that
 // they have in protobuf, the text less than that size.
@@ -30,7 +30,10 @@ func NewLabels(set map[string]string) Labels {
 	if len(set) == 0 {
 		return ""
 	}
-	keys := slices.AppendSeq(make([]string, 0, 32), maps.Keys(set))
+	keys := make([]string, 0, 32) // on the stack
+	for key := range set {
+		keys = append(keys, key)
+	}
 	slices.Sort(keys)
 	text := make([]byte, 0, 512)
 	for _, key := range keys {

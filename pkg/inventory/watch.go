@@ -22,7 +22,7 @@ import (
 
 // WatchConfig configures Watches. NodeSelector and NodeAnnotations are optional.
 type WatchConfig struct {
-	Client       *rest.Config // of the API server, which accepts protobuf
+	Client       *rest.Config // of the API server, with protobuf as its content type
 	Nodes, Pods  *Index       // kept in sync with the API server; Nodes comes from New
 	NodeSelector string       // label selector of the nodes to watch; "": all
 

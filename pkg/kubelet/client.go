@@ -57,7 +57,7 @@ func (c *Client) Fetch(ctx context.Context, node *corev1.Node, put func(*usage.S
 }
 
 // FetchSummary is Fetch for the kubelet's summary, which contains kubelet-reported rates. Its
-// timestamps are rounded down to seconds. Its path does not depend on annotations.
+// timestamps are rounded down to seconds. It takes 2 seconds at most. Its path does not depend on annotations.
 func (c *Client) FetchSummary(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error) {
 	return c.fetch(ctx, node, summaryQuery, c.summaryTimeout, put)
 }

@@ -143,10 +143,13 @@ type badge struct {
 }
 
 func badgeOf(s State) badge {
-	return map[State]badge{
-		Failing:  {s, "✕", "Failing"},
-		Stale:    {s, "!", "Stale"},
-		Starting: {s, "◔", "Starting"},
-		Ready:    {s, "✓", "Ready"},
-	}[s]
+	switch s {
+	case Failing:
+		return badge{s, "✕", "Failing"}
+	case Stale:
+		return badge{s, "!", "Stale"}
+	case Starting:
+		return badge{s, "◔", "Starting"}
+	}
+	return badge{Ready, "✓", "Ready"}
 }

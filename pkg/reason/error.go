@@ -23,7 +23,8 @@ func (e *Error) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Recover sets the error for a panic, because no response may end the process. It must be deferred.
+// Recover sets the error for a panic, because no response may end the process. It must be deferred itself: a
+// deferred function that calls it would recover nothing.
 func Recover(err *error, response string) {
 	if p := recover(); p != nil {
 		*err = Errorf(InternalFailure,

@@ -10,7 +10,7 @@ package reason
 type Reason string
 
 // The reasons why a scrape of a kubelet fails. Many are also why an engine cannot be read, see
-// engineDescriptions.
+// reasontest.Refreshes.
 const (
 	NoAddress       Reason = "no-address"
 	BadEndpoint     Reason = "bad-endpoint"

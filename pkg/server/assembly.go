@@ -53,6 +53,7 @@ func newAssembly(c Config) (*assembly, error) {
 	}
 	client.QPS = -1 // there are few requests, most of them watches, and API servers protect themselves
 	client.UserAgent = "kube-vitals/" + c.Version
+	client.ContentType = runtime.ContentTypeProtobuf
 	client.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	clients, err := kubernetes.NewForConfig(client)
 	if err != nil {

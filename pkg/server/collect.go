@@ -52,7 +52,8 @@ func (c results) add(r reason.Reason, labels ...string) {
 	c.WithLabelValues(append(labels, result, string(r))...).Inc()
 }
 
-// collect registers metrics whose values are read when /metrics is scraped, and now, to describe them.
+// collect registers metrics whose values are read when /metrics is scraped, and now, to describe those that
+// exist. A pedantic registry would reject the others later.
 func (i *instruments) collect(read func(out chan<- prometheus.Metric)) {
 	i.registry.MustRegister(prometheus.CollectorFunc(read))
 }

@@ -183,6 +183,7 @@ func usageSize(a *usage.Amount, extra []usage.Resource) int {
 	return size
 }
 
+// appendResource appends one resource. Quantities are so short that their lengths are one byte.
 func appendResource(b []byte, tag byte, name string, q quantity) []byte {
 	size := q.len()
 	b = append(b, tag)

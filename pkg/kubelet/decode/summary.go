@@ -38,8 +38,8 @@ type podNames struct{ namespace, pod, uid []byte }
 // Decode ignores other fields and counts the values that it skips in dst.Skipped, by reason. A
 // field that is null is missing; of duplicates, the last one counts.
 //
-// Errors have a reason, as those of Text.Decode, or BadEndpoint if the text is the summary of another
-// node. dst is not valid after an error.
+// Errors have a reason: Undecodable if the text is not valid JSON, BadEndpoint if it is the summary of
+// another node, or one of the others of Text.Decode. dst is not valid after an error.
 func (d *Summary) Decode(dst *usage.Scrape, text []byte, node string) error {
 	return d.decode(dst, text, node, false)
 }
