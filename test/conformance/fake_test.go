@@ -301,9 +301,12 @@ func (c *cluster) pod(pod *corev1.Pod) (m metricsv1beta1.PodMetrics, ok bool) {
 	if !c.fresh(&m.Timestamp) || pod.Status.Phase != corev1.PodRunning && !c.has("pods/completed") {
 		return m, false
 	}
+	lag := time.Second // until a server has seen that a pod was replaced
+	if c.has("pods/replaced") {
+		lag = 2 * scrapeInterval
+	}
 	c.mu.Lock()
-	predecessor := c.has("pods/replaced") && c.created[pod.Name] == 2 &&
-		time.Since(pod.CreationTimestamp.Time) < 2*scrapeInterval
+	predecessor := pod.Name == replacedPod && c.created[pod.Name] == 2 && time.Since(pod.CreationTimestamp.Time) < lag
 	c.mu.Unlock()
 	if !m.Timestamp.After(pod.CreationTimestamp.Time) && !predecessor && pod.Namespace != "default" {
 		return m, false
