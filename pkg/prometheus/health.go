@@ -1,8 +1,8 @@
 package prometheus
 
 import (
+	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -22,27 +22,29 @@ func (s *Source) Overall() health.Overall { return *s.overall.Load() }
 func (s *Source) Node(name string) (health.Node, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.nodes[name]
-	if n == nil {
-		return health.Node{}, false
+	if n := s.nodes[name]; n != nil {
+		return s.healthOf(n), true
 	}
-	h := n.health
-	h.Next = s.Overall().Next // it is read with the next refresh
-	return h, true
+	return health.Node{}, false
 }
 
 // Nodes implements health.Source.
 func (s *Source) Nodes() []health.Node {
 	s.mu.Lock()
-	names := slices.Sorted(maps.Keys(s.nodes))
-	s.mu.Unlock()
-	nodes := make([]health.Node, 0, len(names))
-	for _, name := range names {
-		if n, ok := s.Node(name); ok {
-			nodes = append(nodes, n)
-		}
+	defer s.mu.Unlock()
+	nodes := make([]health.Node, 0, len(s.nodes))
+	for _, n := range s.nodes {
+		nodes = append(nodes, s.healthOf(n))
 	}
+	slices.SortFunc(nodes, func(a, b health.Node) int { return cmp.Compare(a.Name, b.Name) })
 	return nodes
+}
+
+// healthOf returns what is known of a node, which is read with the next refresh.
+func (s *Source) healthOf(n *node) health.Node {
+	h := n.health
+	h.Next = s.overall.Load().Next
+	return h
 }
 
 // setNext sets when the next refresh is due.
