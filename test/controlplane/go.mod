@@ -6,7 +6,6 @@ require (
 	github.com/spf13/cobra v1.10.2
 	go.etcd.io/etcd/server/v3 v3.7.0
 	k8s.io/component-base v0.37.2
-	k8s.io/kubectl v0.37.2
 	k8s.io/kubernetes v1.37.2
 )
 
@@ -61,6 +60,7 @@ require (
 	go.opentelemetry.io/otel/log v1.47.0 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 	k8s.io/cri-streaming v0.36.1 // indirect
+	k8s.io/kubectl v0.37.2 // indirect
 	oras.land/oras-go/v2 v2.6.2 // indirect
 )
 
@@ -281,5 +281,6 @@ replace github.com/kube-vitals/kube-vitals => ../..
 
 tool (
 	helm.sh/helm/v3/cmd/helm
+	k8s.io/kubernetes/cmd/kubectl
 	sigs.k8s.io/kwok/cmd/kwok
 )

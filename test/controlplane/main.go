@@ -1,9 +1,9 @@
 // Command controlplane is a whole Kubernetes control plane in one executable: etcd, kube-apiserver,
-// kube-controller-manager, kube-scheduler and kubectl, all of the versions in go.mod. Which of them
-// it is, the name it is called by decides (a symbolic link, or argv[0]); so one link and one file
-// serve for five.
+// kube-controller-manager and kube-scheduler, all of the versions in go.mod. Which of them it is, the
+// name it is called by decides (a symbolic link, or argv[0]); so one link and one file serve for four.
 //
-// The module's tools are the other programs of a test cluster: one go build makes all.
+// The module's tools are the other programs of a test cluster: one go build makes all. kubectl is one
+// of them, because tests call it more than a thousand times, and it starts in half of the time alone.
 //
 // It is a module of its own because k8s.io/kubernetes requires its staging modules as v0.0.0, which
 // do not exist. Its libraries have the versions of the server, so that go compiles them once for
@@ -21,8 +21,6 @@ import (
 	"k8s.io/component-base/cli"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // client-go's own metrics on the components' /metrics
 	_ "k8s.io/component-base/metrics/prometheus/version"
-	"k8s.io/kubectl/pkg/cmd"
-	"k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
@@ -40,13 +38,9 @@ func main() {
 		run(controllermanager.NewControllerManagerCommand())
 	case "kube-scheduler":
 		run(scheduler.NewSchedulerCommand())
-	case "kubectl":
-		if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
-			util.CheckErr(err) // prints and exits as kubectl does
-		}
 	default:
 		fmt.Fprintf(os.Stderr, "controlplane: called as %q; call it through a link named etcd, kube-apiserver, "+
-			"kube-controller-manager, kube-scheduler or kubectl\n", name)
+			"kube-controller-manager or kube-scheduler\n", name)
 		os.Exit(2)
 	}
 }

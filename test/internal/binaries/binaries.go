@@ -41,8 +41,8 @@ type Module struct {
 	links   []string // additional names of the main package's program
 }
 
-// ControlPlane builds etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl in
-// one executable, helm and kwok.
+// ControlPlane builds etcd, kube-apiserver, kube-controller-manager and kube-scheduler in one
+// executable, kubectl, helm and kwok.
 func ControlPlane() Module {
 	return Module{
 		folder: "controlplane",
@@ -51,7 +51,7 @@ func ControlPlane() Module {
 			// helm template assumes the Kubernetes version that helm was built for.
 			" -X helm.sh/helm/v3/internal/version.version=v3.22.0" +
 			" -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=37",
-		links: []string{Etcd, APIServer, ControllerManager, Scheduler, Kubectl},
+		links: []string{Etcd, APIServer, ControllerManager, Scheduler},
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// The pause between two calls of a function that is polled is twice the time of the last call, within
+// The pause between two calls of a function that is polled is five times that of the last call, within
 // these bounds: a program such as kubectl takes CPU that the system under test needs.
 const minPause, maxPause = 100 * time.Millisecond, time.Second
 
@@ -27,7 +27,7 @@ func Poll(ctx context.Context, timeout time.Duration, what string, try func(cont
 			last = err
 		}
 		select {
-		case <-time.After(min(max(minPause, 2*time.Since(began)), maxPause)):
+		case <-time.After(min(max(minPause, 5*time.Since(began)), maxPause)):
 		case <-limited.Done():
 			if ctx.Err() != nil {
 				return fmt.Errorf("interrupted while waiting for %s: %w", what, last)

@@ -112,7 +112,7 @@ func TestPoll(t *testing.T) {
 		waited   time.Duration
 	}{
 		{"success", time.Hour, 3, 0, "", 2 * minPause},
-		{"slow function", time.Hour, 3, 300 * time.Millisecond, "", 2100 * time.Millisecond},
+		{"slow function", time.Hour, 3, 150 * time.Millisecond, "", 1950 * time.Millisecond},
 		{"slower function", time.Hour, 3, 5 * time.Second, "", 3*5*time.Second + 2*maxPause},
 		{"timeout", time.Hour, 1e6, 0, "waited 1m0s for the moon: not yet", time.Minute},
 		{"interruption", time.Second, 1e6, 0, "interrupted while waiting for the moon: not yet", time.Second},
