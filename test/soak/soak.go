@@ -42,14 +42,11 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	c, err := cluster.New(ctx, cluster.Config{Keep: cfg.keep, Progress: os.Stderr})
+	c, err := cluster.New(ctx, cluster.Config{Progress: os.Stderr})
 	if err != nil {
 		return err
 	}
 	defer c.Stop()
-	if cfg.keep {
-		program.Logf("logs and certificates are kept in %s", c.Dir)
-	}
 	fleet := kubelettest.NewFleet(kubelettest.FleetConfig{CA: c.CA})
 	defer fleet.Close()
 	o := newOracle(resolution)
