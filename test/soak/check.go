@@ -39,24 +39,28 @@ func usageOf(container string, list corev1.ResourceList) containerUsage {
 	return containerUsage{container, list.Cpu().AsApproximateFloat64(), list.Memory().Value() >> 10}
 }
 
-func servedPods(list ...metricsv1beta1.PodMetrics) (all []served) {
-	for i := range list {
-		m := &list[i]
-		s := served{name: podName(m.Namespace, m.Name), timestamp: m.Timestamp.Time, window: m.Window.Duration}
-		for _, c := range m.Containers {
-			s.usages = append(s.usages, usageOf(c.Name, c.Usage))
-		}
-		all = append(all, s)
+func servedPod(m *metricsv1beta1.PodMetrics) []served {
+	s := served{name: podName(m.Namespace, m.Name), timestamp: m.Timestamp.Time, window: m.Window.Duration}
+	for _, c := range m.Containers {
+		s.usages = append(s.usages, usageOf(c.Name, c.Usage))
+	}
+	return []served{s}
+}
+
+func servedPods(list *metricsv1beta1.PodMetricsList) (all []served) {
+	for i := range list.Items {
+		all = append(all, servedPod(&list.Items[i])...)
 	}
 	return all
 }
 
-func servedNodes(list ...metricsv1beta1.NodeMetrics) (all []served) {
-	for i := range list {
-		m := &list[i]
-		all = append(all, served{
-			nodeName(m.Name), m.Timestamp.Time, m.Window.Duration, []containerUsage{usageOf("", m.Usage)},
-		})
+func servedNode(m *metricsv1beta1.NodeMetrics) []served {
+	return []served{{nodeName(m.Name), m.Timestamp.Time, m.Window.Duration, []containerUsage{usageOf("", m.Usage)}}}
+}
+
+func servedNodes(list *metricsv1beta1.NodeMetricsList) (all []served) {
+	for i := range list.Items {
+		all = append(all, servedNode(&list.Items[i])...)
 	}
 	return all
 }

@@ -30,10 +30,10 @@ type oracle struct {
 	oldest  time.Duration      // greatest true age of a sample in any response
 }
 
-// The kinds of objects, with which their names begin.
-const podKind, nodeKind = "pod ", "node "
+// The kinds of objects, with which their names begin. The name of an object is its path in metrics.k8s.io.
+const podKind, nodeKind = "/namespaces/", "/nodes/"
 
-func podName(namespace, name string) string { return podKind + namespace + "/" + name }
+func podName(namespace, name string) string { return podKind + namespace + "/pods/" + name }
 
 func nodeName(name string) string { return nodeKind + name }
 

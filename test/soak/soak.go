@@ -132,10 +132,10 @@ func (s *soak) report(ctx context.Context) {
 			program.Logf("read /metrics: %v", err)
 			continue
 		}
-		r := s.readers.counts()
+		r := s.readers
 		program.Logf("%d of %d pods served, %d of %d kubelets misbehave; %d responses, %d violations; "+
 			"%.0f scrapes, %.0f active nodes; %.0f MiB RSS",
-			r.pods, s.nodes*s.pods, s.churn.faulty(), s.nodes, r.responses, r.violations,
+			r.pods.Load(), s.nodes*s.pods, s.churn.faulty(), s.nodes, r.responses.Load(), r.violations.Load(),
 			t.Sum("kube_vitals_scrapes_total"), t.Sum("kube_vitals_active_nodes"),
 			t.Sum("process_resident_memory_bytes")/mebibyte)
 	}
@@ -150,12 +150,12 @@ func (s *soak) check() error {
 	for _, event := range slices.Sorted(maps.Keys(s.churn.events)) {
 		fmt.Printf("events:    %d %s\n", s.churn.events[event], event)
 	}
-	r := s.readers.counts()
+	violations := s.readers.violations.Load()
 	fmt.Printf("responses: %d with %d violations; the oldest sample was %.1f s old (%.1f s are allowed)\n",
-		r.responses, r.violations, s.oracle.oldest.Seconds(), (s.oracle.maxAge + dateError).Seconds())
+		s.readers.responses.Load(), violations, s.oracle.oldest.Seconds(), (s.oracle.maxAge + dateError).Seconds())
 	fmt.Printf("memory:    at most %d MiB (%d are allowed)\n", used.Peak/mebibyte, maxMemory)
-	if r.violations > 0 {
-		errs = append(errs, fmt.Errorf("%d violations in responses, the first of which are logged above", r.violations))
+	if violations > 0 {
+		errs = append(errs, fmt.Errorf("%d violations in responses, the first of which are logged above", violations))
 	}
 	if used.Peak > maxMemory*mebibyte {
 		errs = append(errs, fmt.Errorf("the server used %d MiB of memory, more than %d", used.Peak/mebibyte, maxMemory))
