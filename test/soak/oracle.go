@@ -244,17 +244,3 @@ func (o *oracle) isSettled(object *object, now time.Time) bool {
 	last := later(object.undisturbed, object.restarted, n.undisturbed)
 	return n.failing.IsZero() && now.Sub(last) >= o.settle+minContainerAge && now.Sub(n.stepped) >= time.Minute
 }
-
-// expected returns the objects whose names begin so, and that must be served at all of these times.
-func (o *oracle) expected(prefix string, times ...time.Time) map[string]*object {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	expected := make(map[string]*object, len(o.objects))
-	for name, object := range o.objects {
-		mayMiss := func(at time.Time) bool { return !o.mustServe(object, at) }
-		if strings.HasPrefix(name, prefix) && !slices.ContainsFunc(times, mayMiss) {
-			expected[name] = object
-		}
-	}
-	return expected
-}

@@ -109,19 +109,19 @@ func request[T any, P cluster.Object[T]](
 	case err == nil || isMissing:
 		r.record(len(all), prefix, r.oracle.check(all, exchange{sent, time.Now()}, prefix))
 	case ctx.Err() == nil:
-		r.record(0, "", []violation{{"GET " + path, "fails", err.Error()}})
+		r.record(0, "", []error{fmt.Errorf("GET %s fails: %w", path, err)})
 	}
 }
 
 // record counts a response and logs its violations.
-func (r *readers) record(objects int, prefix string, violations []violation) {
+func (r *readers) record(objects int, prefix string, violations []error) {
 	r.responses.Add(1)
 	if prefix == podKind {
 		r.pods.Store(int64(objects))
 	}
 	for _, v := range violations {
 		if r.violations.Add(1) <= maxViolations {
-			program.Logf("VIOLATION: %s", v)
+			program.Logf("VIOLATION: %v", v)
 		}
 	}
 }
