@@ -190,9 +190,9 @@ func (o *oracle) moveStarts(n *node, now time.Time) {
 	}
 }
 
-// stepClock records that set sets the clock of a node. One step costs no metrics, two within a
+// stepClock sets the clock of a node, and records that. One step costs no metrics, two within a
 // short time may. If start times move, one may cost those of pods: their new series look young.
-func (o *oracle) stepClock(n *node, now time.Time, offset time.Duration, set func()) {
+func (o *oracle) stepClock(n *node, now time.Time, offset time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if now.Sub(later(n.undisturbed, n.stepped)) < o.settleOf(n) {
@@ -203,7 +203,7 @@ func (o *oracle) stepClock(n *node, now time.Time, offset time.Duration, set fun
 			p.undisturbed = now
 		}
 	}
-	set()
+	n.kubelet.SetClockOffset(offset)
 	n.offset, n.stepped = offset, now
 }
 

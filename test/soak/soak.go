@@ -102,13 +102,10 @@ func (s *soak) phase(ctx context.Context, duration time.Duration) (f footprint, 
 	var group sync.WaitGroup
 	group.Go(func() { s.readers.run(busy) })
 	group.Go(func() { s.report(busy) })
-	group.Go(func() {
-		select {
-		case <-s.server.Process.Done():
-			stop(s.server.Process.Running())
-		case <-busy.Done():
-		}
-	})
+	go func() { // may outlive the phase: further calls of stop do nothing
+		<-s.server.Process.Done()
+		stop(s.server.Process.Running())
+	}()
 	if err = s.churn.run(busy, s.config.churn, duration); err == nil {
 		program.Logf("calm for %s", 2*s.oracle.settle)
 		err = program.Sleep(busy, 2*s.oracle.settle)
