@@ -237,13 +237,13 @@ func (b burst) try(ctx context.Context, r request, s *cluster.Standalone) (end s
 
 // churn removes a tenth of the kubelets and starts them again.
 func (l *limited) churn(ctx context.Context) error {
-	some := l.kubelets.byNode[:l.nodes/10]
+	some := l.kubelets[:l.nodes/10]
 	for i := range some {
-		l.kubelets.Remove(objects.NodeName(i))
+		l.fleet.Remove(objects.NodeName(i))
 	}
 	err := program.Sleep(ctx, 2*l.resolution)
 	for i, k := range some {
-		if _, addErr := l.kubelets.Add(k, kubelettest.Address(i)); addErr != nil {
+		if _, addErr := l.fleet.Add(k, kubelettest.Address(i)); addErr != nil {
 			return addErr
 		}
 	}

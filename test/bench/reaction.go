@@ -256,7 +256,7 @@ func (r *reaction) measure(ctx context.Context) (*reactionResult, error) {
 	begin, before := time.Now(), r.countRequests()
 	played, err := play(ctx, loads, reactionDuration, func(i int, cores float64) {
 		usage := kubelettest.Usage{CPU: cores, Memory: 64 << 20}
-		r.kubelets.byNode[pods[i].Node].SetContainer(pods[i].Namespace, pods[i].Name, objects.ContainerName(0), usage)
+		r.kubelets[pods[i].Node].SetContainer(pods[i].Namespace, pods[i].Name, objects.ContainerName(0), usage)
 	})
 	if err != nil {
 		return nil, err
@@ -277,7 +277,7 @@ func (r *reaction) measure(ctx context.Context) (*reactionResult, error) {
 
 // countRequests returns the number of requests for metrics to all kubelets.
 func (r *reaction) countRequests() (n int) {
-	for _, k := range r.kubelets.byNode {
+	for _, k := range r.kubelets {
 		n += k.Requests(kubelettest.ResourcePath) + k.Requests(kubelettest.SummaryPath)
 	}
 	return n
