@@ -69,8 +69,8 @@ type reaction struct {
 type reactionResult struct {
 	mode
 	delays
-	spikes, noise float64 // changes per autoscaler and hour
-	scrapes       float64 // per node and minute
+	changes map[string]float64 // per autoscaler and hour, by kind of load
+	scrapes float64            // per node and minute
 }
 
 // measureReaction measures all modes, three at the same time, and prints a table.
@@ -261,16 +261,17 @@ func (r *reaction) measure(ctx context.Context) (*reactionResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := &reactionResult{mode: r.mode}
+	result := &reactionResult{mode: r.mode, changes: map[string]float64{}}
 	result.scrapes = float64(r.countRequests()-before) / float64(r.nodes) / time.Since(begin).Minutes()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	offset := begin.Sub(r.start)
 	for i, a := range r.autoscalers {
-		a.kind.add(result, played[podsPerAutoscaler*i], r.decisions[a.name].since(offset), reactionDuration)
-	}
-	for _, per := range []*float64{&result.spikes, &result.noise} {
-		*per /= perKind * reactionDuration.Hours()
+		d := r.decisions[a.name].since(offset)
+		result.changes[a.kind.name] += float64(d.changes(reactionDuration)) / perKind / reactionDuration.Hours()
+		if a.kind.add != nil {
+			a.kind.add(&result.delays, played[podsPerAutoscaler*i], d, reactionDuration)
+		}
 	}
 	return result, nil
 }

@@ -138,7 +138,7 @@ func printReaction(nodes int, results []*reactionResult) {
 			[]string{"changes by spikes", "by noise"})...)
 	for _, r := range results {
 		t.row(slices.Concat([]string{r.name, fmt.Sprintf("%.1f", r.scrapes)}, r.cells(),
-			[]string{fmt.Sprintf("%.1f", r.spikes), fmt.Sprintf("%.1f", r.noise)})...)
+			[]string{fmt.Sprintf("%.1f", r.changes[spikeKind.name]), fmt.Sprintf("%.1f", r.changes[noiseKind.name])})...)
 	}
 	t.print(os.Stdout)
 	fmt.Printf(`

@@ -175,7 +175,7 @@ type ruleRow struct {
 // reactions returns the cells: how soon autoscalers react, and how often they do
 // without need.
 func (r ruleRow) reactions() []string {
-	random, result := rand.New(rand.NewPCG(1, 2)), &reactionResult{}
+	random, result := rand.New(rand.NewPCG(1, 2)), &delays{}
 	for range ruleRuns {
 		for _, k := range []kind{stepKind, rampKind} {
 			loads := k.generate(random, ruleDuration)
