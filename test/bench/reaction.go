@@ -10,10 +10,8 @@ import (
 	"time"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
@@ -197,18 +195,15 @@ func (r *reaction) createAutoscalers(ctx context.Context) error {
 	}
 	// The controller reads at once, and then 15 s after the last read. It is given a second to start.
 	program.Logf("%s: creating %d autoscalers", r.name, len(r.autoscalers))
-	client := r.cluster.Client.AutoscalingV2().HorizontalPodAutoscalers(reactionNamespace)
+	client := r.cluster.Client.AutoscalingV2().RESTClient()
 	start := time.Now().Add(time.Second)
 	for _, a := range r.autoscalers {
 		if err := program.Sleep(ctx, time.Until(start.Add(a.phase))); err != nil {
 			return err
 		}
-		h := new(autoscalingv2.HorizontalPodAutoscaler)
-		manifest := fmt.Sprintf(autoscalerManifest, a.name, podsPerAutoscaler, maxReplicas, 1000*target)
-		if err := yaml.UnmarshalStrict([]byte(manifest), h); err != nil {
-			return err
-		}
-		if _, err := client.Create(ctx, h, metav1.CreateOptions{}); err != nil {
+		manifest := fmt.Appendf(nil, autoscalerManifest, a.name, podsPerAutoscaler, maxReplicas, 1000*target)
+		create := client.Post().Namespace(reactionNamespace).Resource("horizontalpodautoscalers").Body(manifest)
+		if err := create.SetHeader("Content-Type", "application/yaml").Do(ctx).Error(); err != nil {
 			return err
 		}
 	}
@@ -231,6 +226,8 @@ spec:
     spec: {containers: [{name: app, image: simulated}]}
 ---`
 	autoscalerManifest = `
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
 metadata: {name: %[1]s}
 spec:
   scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: %[1]s}
