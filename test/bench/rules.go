@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"time"
 
@@ -206,7 +205,7 @@ func simulateRules() {
 	} {
 		t.row(r.reactions()...)
 	}
-	t.print(os.Stdout)
+	t.print()
 	fmt.Printf("\n%d autoscalers of %s for each load; changes of desiredReplicas are per autoscaler and hour.\n",
 		ruleRuns, ruleDuration)
 }
