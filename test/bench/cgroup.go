@@ -36,7 +36,7 @@ func newCgroup(limit uint64) (*cgroup, error) {
 		return nil, err
 	}
 	if err := os.WriteFile(filepath.Join(c.dir, files.limit), []byte(strconv.FormatUint(limit, 10)), 0o600); err != nil {
-		return nil, errors.Join(err, c.remove())
+		return nil, errors.Join(err, os.Remove(c.dir))
 	}
 	return c, nil
 }
@@ -68,9 +68,6 @@ func (c *cgroup) peak() (mib, kills uint64, err error) {
 	_, eventsErr = fmt.Sscan(after, &kills)
 	return mib >> 20, kills, errors.Join(peakErr, eventsErr)
 }
-
-// remove deletes the cgroup, whose processes must have ended.
-func (c *cgroup) remove() error { return os.Remove(c.dir) }
 
 // launcher writes a script that runs an executable in the cgroup with the limit for Go's heap that the
 // chart sets. The executable is a copy that was made in the cgroup, so that its pages in memory count

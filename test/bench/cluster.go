@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,12 +18,17 @@ import (
 // maxFull is the largest number of nodes whose objects have full size, see shrink.
 const maxFull = 5000
 
+// maxDescriptors is enough for two file descriptors of each of 20,000 kubelets. Some machines allow
+// 20,000 for a process that does not raise this limit.
+const maxDescriptors = 1 << 16
+
 // bench is a simulated cluster in which servers are measured.
 type bench struct {
 	config
 	shape
 	cluster  *cluster.Cluster
-	kubelets *kubelets
+	fleet    *kubelettest.Fleet
+	kubelets []*kubelettest.Kubelet // by node
 }
 
 // newBench starts kubelets, etcd and kube-apiserver with all nodes and pods, also those of autoscalers.
@@ -35,7 +41,10 @@ func newBench(ctx context.Context, cfg config, s shape, autoscalers ...autoscale
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{config: cfg, shape: s, cluster: c}
+	b := &bench{
+		config: cfg, shape: s, cluster: c, fleet: kubelettest.NewFleet(kubelettest.FleetConfig{CA: c.CA}),
+		kubelets: newKubelets(s, len(autoscalers) > 0),
+	}
 	if err := b.start(ctx, autoscalers); err != nil {
 		b.close()
 		return nil, err
@@ -45,20 +54,26 @@ func newBench(ctx context.Context, cfg config, s shape, autoscalers ...autoscale
 
 func (b *bench) close() {
 	b.cluster.Stop()
-	if b.kubelets != nil {
-		b.kubelets.Close()
-	}
+	b.fleet.Close()
 }
 
-func (b *bench) start(ctx context.Context, autoscalers []autoscaler) (err error) {
+func (b *bench) start(ctx context.Context, autoscalers []autoscaler) error {
 	program.Logf("starting %d kubelets", b.nodes)
-	if b.kubelets, err = startKubelets(b.cluster.CA, newKubelets(b.shape, len(autoscalers) > 0)); err != nil {
-		return err
+	if 2*b.nodes > maxDescriptors/4 { // an error: adding a kubelet fails
+		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: maxDescriptors, Max: maxDescriptors})
+	}
+	var port uint16 // of all kubelets
+	for i, k := range b.kubelets {
+		at, err := b.fleet.Add(k, kubelettest.Address(i))
+		if err != nil {
+			return err
+		}
+		port = at.Port()
 	}
 	if err := b.cluster.StartEtcd(ctx); err != nil {
 		return err
 	}
-	p := newPopulation(b.shape, b.kubelets.port)
+	p := newPopulation(b.shape, port)
 	b.addAutoscalers(&p, autoscalers)
 	program.Logf("writing %d pods to etcd", b.pods()+len(p.more))
 	if err := b.cluster.WriteObjects(ctx, p.size(), p.object); err != nil {
@@ -70,14 +85,11 @@ func (b *bench) start(ctx context.Context, autoscalers []autoscaler) (err error)
 
 // addAutoscalers adds the pods of autoscalers, which have been running for an hour.
 func (b *bench) addAutoscalers(p *population, list []autoscaler) {
-	if len(list) > 0 {
-		p.namespaces = append(p.namespaces, reactionNamespace)
-	}
 	for _, a := range list {
 		for i, pod := range a.pods {
 			p.more = append(p.more, pod)
 			usage := kubelettest.Usage{CPU: a.loads[i][0].cores, Memory: 64 << 20}
-			b.kubelets.byNode[pod.Node].Run(pod.Namespace, pod.Name, objects.ContainerName(0), usage, p.created)
+			b.kubelets[pod.Node].Run(pod.Namespace, pod.Name, objects.ContainerName(0), usage, p.created)
 		}
 	}
 }
@@ -112,7 +124,7 @@ type population struct {
 
 func newPopulation(s shape, kubeletPort uint16) population {
 	return population{
-		shape: s, namespaces: s.namespaces(), kubeletPort: kubeletPort,
+		shape: s, namespaces: append(s.namespaces(), reactionNamespace), kubeletPort: kubeletPort,
 		created: time.Now().Add(-2 * time.Hour).Truncate(time.Second), small: s.nodes > maxFull,
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -204,7 +203,7 @@ func printCosts(costs []*cost, requests []request) {
 		}
 		t.row(row...)
 	}
-	t.print(os.Stdout)
+	t.print()
 	for _, c := range costs {
 		for _, text := range c.incomplete {
 			fmt.Printf("\n%s is incomplete: %s.\n", c.row.server, text)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"syscall"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
@@ -13,34 +12,7 @@ const (
 	housekeeping = 10 * time.Second
 	// idlePercent is the share of containers that use no CPU.
 	idlePercent = 10
-	// maxDescriptors is enough for two file descriptors of each of 20,000 kubelets. Some machines allow
-	// 20,000 for a process that does not raise this limit.
-	maxDescriptors = 1 << 16
 )
-
-// kubelets are running kubelets.
-type kubelets struct {
-	*kubelettest.Fleet
-	byNode []*kubelettest.Kubelet
-	port   uint16
-}
-
-// startKubelets serves the kubelets of all nodes.
-func startKubelets(ca *kubelettest.CA, byNode []*kubelettest.Kubelet) (*kubelets, error) {
-	if 2*len(byNode) > maxDescriptors/4 { // an error: adding a kubelet fails
-		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: maxDescriptors, Max: maxDescriptors})
-	}
-	k := &kubelets{Fleet: kubelettest.NewFleet(kubelettest.FleetConfig{CA: ca}), byNode: byNode}
-	for i, one := range byNode {
-		at, err := k.Add(one, kubelettest.Address(i))
-		if err != nil {
-			k.Close()
-			return nil, err
-		}
-		k.port = at.Port()
-	}
-	return k, nil
-}
 
 // newKubelets returns the kubelets of all nodes. Their containers have run for an hour, and a share of
 // them is idle. Each kubelet takes its samples at an offset of its own.

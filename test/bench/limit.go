@@ -84,7 +84,7 @@ func measureLimit(ctx context.Context, b *bench) (err error) {
 	if l.cgroup, err = newCgroup(memoryLimit); err != nil {
 		return fmt.Errorf("create a memory cgroup, which needs root and a writable cgroup filesystem: %w", err)
 	}
-	defer func() { err = errors.Join(err, l.cgroup.remove()) }()
+	defer func() { err = errors.Join(err, os.Remove(l.cgroup.dir)) }() // its processes have ended
 	if l.script, err = l.cgroup.launcher(b.server, b.cluster.Dir, memoryLimit); err != nil {
 		return err
 	}
@@ -92,15 +92,11 @@ func measureLimit(ctx context.Context, b *bench) (err error) {
 		memoryLimit>>20, b.nodes, b.pods(), burstSize), slices.Concat([]string{""}, ends,
 		[]string{"time", "peak of the cgroup so far"})...)
 	defer func() {
-		l.table.print(os.Stdout)
+		l.table.print()
 		if s := l.server.Load(); s != nil {
 			stopServer(s)
 		}
 	}()
-	return l.run(ctx)
-}
-
-func (l *limited) run(ctx context.Context) error {
 	if err := l.phase("start", func(*outcome) error { return l.start(ctx) }); err != nil {
 		return err
 	}
@@ -109,7 +105,7 @@ func (l *limited) run(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err := watchStart(ctx, l.server.Load(), l.shape)
+	_, err = watchStart(ctx, l.server.Load(), l.shape)
 	return err
 }
 
@@ -237,13 +233,13 @@ func (b burst) try(ctx context.Context, r request, s *cluster.Standalone) (end s
 
 // churn removes a tenth of the kubelets and starts them again.
 func (l *limited) churn(ctx context.Context) error {
-	some := l.kubelets.byNode[:l.nodes/10]
+	some := l.kubelets[:l.nodes/10]
 	for i := range some {
-		l.kubelets.Remove(objects.NodeName(i))
+		l.fleet.Remove(objects.NodeName(i))
 	}
 	err := program.Sleep(ctx, 2*l.resolution)
 	for i, k := range some {
-		if _, addErr := l.kubelets.Add(k, kubelettest.Address(i)); addErr != nil {
+		if _, addErr := l.fleet.Add(k, kubelettest.Address(i)); addErr != nil {
 			return addErr
 		}
 	}

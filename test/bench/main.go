@@ -23,7 +23,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -102,7 +101,7 @@ func parseSizes(text string) (sizes []shape, err error) {
 }
 
 func parse(args []string) (cfg config, err error) {
-	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags := program.Flags("bench")
 	flags.StringVar(&cfg.server, "server", "", "the `executable` to measure: kube-vitals or metrics-server")
 	flags.StringVar(&cfg.beside, "beside", "", "another `executable` to measure in the same cluster")
 	flags.StringVar(&cfg.only, "only", "", "another `measurement`: limit, scale, profile, reaction or rules")
@@ -111,10 +110,6 @@ func parse(args []string) (cfg config, err error) {
 	flags.DurationVar(&cfg.resolution, "metric-resolution", 15*time.Second, "the interval between two scrapes of a node")
 	flags.StringVar(&cfg.csv, "csv", "", "for -only=scale: the `file` to which rows are appended")
 	flags.StringVar(&cfg.plot, "plot", "", "for -only=reaction: the SVG `file` to write")
-	flags.Usage = func() {
-		fmt.Fprint(flags.Output(), "usage: bench -server=EXECUTABLE [flags] [-- flags of the server]\n\n")
-		flags.PrintDefaults()
-	}
 	if err := flags.Parse(args); err != nil {
 		return cfg, err
 	}

@@ -59,7 +59,7 @@ func measureProfile(ctx context.Context, b *bench) error {
 	} {
 		t.row(part.name, fmt.Sprintf("%.1f", part.mib))
 	}
-	t.print(os.Stdout)
+	t.print()
 	return nil
 }
 
@@ -91,7 +91,7 @@ func printProfile(
 	for _, o := range owners[:min(25, len(owners))] {
 		t.row(o, fmt.Sprintf("%.2f", sums[o]))
 	}
-	t.print(os.Stdout)
+	t.print()
 	return total, nil
 }
 

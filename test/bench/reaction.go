@@ -10,10 +10,8 @@ import (
 	"time"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
@@ -69,8 +67,8 @@ type reaction struct {
 type reactionResult struct {
 	mode
 	delays
-	spikes, noise float64 // changes per autoscaler and hour
-	scrapes       float64 // per node and minute
+	changes map[string]float64 // per autoscaler and hour, by kind of load
+	scrapes float64            // per node and minute
 }
 
 // measureReaction measures all modes, three at the same time, and prints a table.
@@ -197,18 +195,15 @@ func (r *reaction) createAutoscalers(ctx context.Context) error {
 	}
 	// The controller reads at once, and then 15 s after the last read. It is given a second to start.
 	program.Logf("%s: creating %d autoscalers", r.name, len(r.autoscalers))
-	client := r.cluster.Client.AutoscalingV2().HorizontalPodAutoscalers(reactionNamespace)
+	client := r.cluster.Client.AutoscalingV2().RESTClient()
 	start := time.Now().Add(time.Second)
 	for _, a := range r.autoscalers {
 		if err := program.Sleep(ctx, time.Until(start.Add(a.phase))); err != nil {
 			return err
 		}
-		h := new(autoscalingv2.HorizontalPodAutoscaler)
-		manifest := fmt.Sprintf(autoscalerManifest, a.name, podsPerAutoscaler, maxReplicas, 1000*target)
-		if err := yaml.UnmarshalStrict([]byte(manifest), h); err != nil {
-			return err
-		}
-		if _, err := client.Create(ctx, h, metav1.CreateOptions{}); err != nil {
+		manifest := fmt.Appendf(nil, autoscalerManifest, a.name, podsPerAutoscaler, maxReplicas, 1000*target)
+		create := client.Post().Namespace(reactionNamespace).Resource("horizontalpodautoscalers").Body(manifest)
+		if err := create.SetHeader("Content-Type", "application/yaml").Do(ctx).Error(); err != nil {
 			return err
 		}
 	}
@@ -231,6 +226,8 @@ spec:
     spec: {containers: [{name: app, image: simulated}]}
 ---`
 	autoscalerManifest = `
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
 metadata: {name: %[1]s}
 spec:
   scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: %[1]s}
@@ -256,28 +253,29 @@ func (r *reaction) measure(ctx context.Context) (*reactionResult, error) {
 	begin, before := time.Now(), r.countRequests()
 	played, err := play(ctx, loads, reactionDuration, func(i int, cores float64) {
 		usage := kubelettest.Usage{CPU: cores, Memory: 64 << 20}
-		r.kubelets.byNode[pods[i].Node].SetContainer(pods[i].Namespace, pods[i].Name, objects.ContainerName(0), usage)
+		r.kubelets[pods[i].Node].SetContainer(pods[i].Namespace, pods[i].Name, objects.ContainerName(0), usage)
 	})
 	if err != nil {
 		return nil, err
 	}
-	result := &reactionResult{mode: r.mode}
+	result := &reactionResult{mode: r.mode, changes: map[string]float64{}}
 	result.scrapes = float64(r.countRequests()-before) / float64(r.nodes) / time.Since(begin).Minutes()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	offset := begin.Sub(r.start)
 	for i, a := range r.autoscalers {
-		a.kind.add(result, played[podsPerAutoscaler*i], r.decisions[a.name].since(offset), reactionDuration)
-	}
-	for _, per := range []*float64{&result.spikes, &result.noise} {
-		*per /= perKind * reactionDuration.Hours()
+		d := r.decisions[a.name].since(offset)
+		result.changes[a.kind.name] += float64(d.changes(reactionDuration)) / perKind / reactionDuration.Hours()
+		if a.kind.add != nil {
+			a.kind.add(&result.delays, played[podsPerAutoscaler*i], d, reactionDuration)
+		}
 	}
 	return result, nil
 }
 
 // countRequests returns the number of requests for metrics to all kubelets.
 func (r *reaction) countRequests() (n int) {
-	for _, k := range r.kubelets.byNode {
+	for _, k := range r.kubelets {
 		n += k.Requests(kubelettest.ResourcePath) + k.Requests(kubelettest.SummaryPath)
 	}
 	return n

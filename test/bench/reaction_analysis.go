@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"time"
 
@@ -138,9 +137,9 @@ func printReaction(nodes int, results []*reactionResult) {
 			[]string{"changes by spikes", "by noise"})...)
 	for _, r := range results {
 		t.row(slices.Concat([]string{r.name, fmt.Sprintf("%.1f", r.scrapes)}, r.cells(),
-			[]string{fmt.Sprintf("%.1f", r.spikes), fmt.Sprintf("%.1f", r.noise)})...)
+			[]string{fmt.Sprintf("%.1f", r.changes[spikeKind.name]), fmt.Sprintf("%.1f", r.changes[noiseKind.name])})...)
 	}
-	t.print(os.Stdout)
+	t.print()
 	fmt.Printf(`
 Changes of desiredReplicas are per autoscaler and hour; spikes and noise need none.
 Steps: %.0fm to %.0fm per pod, target %.0fm, %d pods, %d replicas are right. A step does not count if the

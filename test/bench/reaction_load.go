@@ -55,24 +55,19 @@ type change struct {
 }
 
 // kind is a kind of load. Its name is that of its Deployments, with a number. generate returns the loads of
-// the pods of one Deployment, and add adds what its autoscaler has decided for the load of its first pod.
+// the pods of one Deployment, and add adds what its autoscaler has decided for the load of its first pod, if
+// the load needs changes.
 type kind struct {
 	name     string
 	generate func(random *rand.Rand, duration time.Duration) []load
-	add      func(*reactionResult, load, decisions, time.Duration)
+	add      func(*delays, load, decisions, time.Duration)
 }
 
-// Spikes and noise need no changes, so these are only counted.
 var (
-	stepKind  = kind{"step", steps, (*reactionResult).addSteps}
-	rampKind  = kind{"ramp", ramp, (*reactionResult).addRamp}
-	spikeKind = kind{"spike", spikes, func(r *reactionResult, _ load, d decisions, end time.Duration) {
-		r.spikes += float64(d.changes(end))
-	}}
-	noiseKind = kind{
-		"noise", noiseOf(noiseVariation, noisePeriod),
-		func(r *reactionResult, _ load, d decisions, end time.Duration) { r.noise += float64(d.changes(end)) },
-	}
+	stepKind  = kind{"step", steps, (*delays).addSteps}
+	rampKind  = kind{"ramp", ramp, (*delays).addRamp}
+	spikeKind = kind{name: "spike", generate: spikes}
+	noiseKind = kind{name: "noise", generate: noiseOf(noiseVariation, noisePeriod)}
 )
 
 // same returns the same load for all pods.
@@ -116,22 +111,18 @@ func spikes(random *rand.Rand, duration time.Duration) []load {
 
 // noiseOf returns loads that differ between the pods, and change once a period.
 func noiseOf(variation float64, period time.Duration) func(*rand.Rand, time.Duration) []load {
+	sigma := math.Sqrt(math.Log(1 + variation*variation))
 	return func(random *rand.Rand, duration time.Duration) []load {
 		loads := make([]load, podsPerAutoscaler)
 		for i := range loads {
 			offset := between(random, 0, period)
 			loads[i] = load{{0, noiseMean}}
 			for t := offset; t < duration; t += period {
-				loads[i] = append(loads[i], change{t, logNormal(random, noiseMean, variation)})
+				loads[i] = append(loads[i], change{t, noiseMean * math.Exp(sigma*random.NormFloat64()-sigma*sigma/2)})
 			}
 		}
 		return loads
 	}
-}
-
-func logNormal(random *rand.Rand, mean, variation float64) float64 {
-	sigma := math.Sqrt(math.Log(1 + variation*variation))
-	return mean * math.Exp(sigma*random.NormFloat64()-sigma*sigma/2)
 }
 
 // play calls set for each change of each load when it is due, until the duration has passed. It

@@ -2,8 +2,8 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -36,9 +36,9 @@ func (t *table) markdown() string {
 // cellEnds marks the ends of cells for tabwriter, which aligns them.
 var cellEnds = strings.NewReplacer(" |", "\t|", "-|", "-\t|", ":|", ":\t|")
 
-func (t *table) print(w io.Writer) {
-	fmt.Fprintf(w, "\n%s\n\n", t.title)
-	aligned := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
+func (t *table) print() {
+	fmt.Printf("\n%s\n\n", t.title)
+	aligned := tabwriter.NewWriter(os.Stdout, 0, 0, 1, ' ', 0)
 	_, _ = cellEnds.WriteString(aligned, t.markdown())
 	_ = aligned.Flush() // it prints to a terminal
 }

@@ -69,20 +69,11 @@ func namespacePods(namespace string) string {
 }
 
 func (r request) send(ctx context.Context, s *cluster.Standalone) (*http.Response, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+r.path, nil)
-	if err != nil {
-		return nil, err
-	}
-	request.Header.Set("Accept", r.accept)
+	header := http.Header{"Accept": {r.accept}}
 	if r.gzip { // set here, the transport does not decompress, which would count as latency
-		request.Header.Set("Accept-Encoding", "gzip")
+		header.Set("Accept-Encoding", "gzip")
 	}
-	response, err := s.Direct.Do(request)
-	if err == nil && response.StatusCode != http.StatusOK {
-		response.Body.Close()
-		return nil, &cluster.StatusError{URL: s.URL + r.path, Code: response.StatusCode}
-	}
-	return response, err
+	return cluster.Send(ctx, s.Direct, s.URL+r.path, header)
 }
 
 // discard sends the request, and reads the response.

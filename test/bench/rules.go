@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"sort"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/store"
@@ -94,10 +92,10 @@ func (r ruleRow) decide(random *rand.Rand, loads []load) (list decisions) {
 // read calls each with what is served for the loads of pods, every syncPeriod from a random time on, as
 // the controller reads.
 func (s schedule) read(random *rand.Rand, loads []load, newRule func() rule, each func(at float64, served []float64)) {
-	counters, rules, served := make([]counter, len(loads)), make([]rule, len(loads)), make([]float64, len(loads))
-	last := make([]float64, len(loads))
+	counters, rules := make([]func(float64) float64, len(loads)), make([]rule, len(loads))
+	served, last := make([]float64, len(loads)), make([]float64, len(loads))
 	for i := range loads {
-		counters[i], rules[i] = newCounter(loads[i]), newRule()
+		counters[i], rules[i] = loads[i].counter(), newRule()
 	}
 	sample := func(t float64) {
 		if grid := s.housekeeping.Seconds(); grid > 0 {
@@ -105,7 +103,7 @@ func (s schedule) read(random *rand.Rand, loads []load, newRule func() rule, eac
 		}
 		for i := range loads {
 			if t-last[i] >= 1 {
-				served[i], last[i] = rules[i](point{t, counters[i].at(t)}), t
+				served[i], last[i] = rules[i](point{t, counters[i](t)}), t
 			}
 		}
 	}
@@ -126,23 +124,16 @@ func (s schedule) read(random *rand.Rand, loads []load, newRule func() rule, eac
 	}
 }
 
-// counter is the CPU counter of a load.
-type counter struct {
-	load
-	used []float64 // at each change, in core-seconds
-}
-
-func newCounter(l load) counter {
-	used := make([]float64, len(l))
-	for i := 1; i < len(l); i++ {
-		used[i] = used[i-1] + l[i-1].cores*(l[i].at-l[i-1].at).Seconds()
+// counter returns the CPU counter of a load: a function that returns the core-seconds at a time. From call to
+// call, the time only grows.
+func (l load) counter() func(t float64) float64 {
+	i, used := 0, 0.0 // used is that at change i
+	return func(t float64) float64 {
+		for ; i+1 < len(l) && l[i+1].at.Seconds() <= t; i++ {
+			used += l[i].cores * (l[i+1].at - l[i].at).Seconds()
+		}
+		return used + l[i].cores*(t-l[i].at.Seconds())
 	}
-	return counter{l, used}
-}
-
-func (c counter) at(t float64) float64 {
-	i := max(0, sort.Search(len(c.load), func(i int) bool { return c.load[i].at.Seconds() > t })-1)
-	return c.used[i] + c.load[i].cores*(t-c.load[i].at.Seconds())
 }
 
 // calm are loads that need no change. Waves are the worst for a rule that looks for changes: they have
@@ -175,7 +166,7 @@ type ruleRow struct {
 // reactions returns the cells: how soon autoscalers react, and how often they do
 // without need.
 func (r ruleRow) reactions() []string {
-	random, result := rand.New(rand.NewPCG(1, 2)), &reactionResult{}
+	random, result := rand.New(rand.NewPCG(1, 2)), &delays{}
 	for range ruleRuns {
 		for _, k := range []kind{stepKind, rampKind} {
 			loads := k.generate(random, ruleDuration)
@@ -214,7 +205,7 @@ func simulateRules() {
 	} {
 		t.row(r.reactions()...)
 	}
-	t.print(os.Stdout)
+	t.print()
 	fmt.Printf("\n%d autoscalers of %s for each load; changes of desiredReplicas are per autoscaler and hour.\n",
 		ruleRuns, ruleDuration)
 }

@@ -133,10 +133,6 @@ func (c *churn) moveStarts(n *node, fault kubelettest.Fault) {
 	n.permanent = append(n.permanent, fault)
 }
 
-func (c *churn) setClock(n *node, offset time.Duration) {
-	c.oracle.stepClock(n, time.Now(), offset, func() { n.kubelet.SetClockOffset(offset) })
-}
-
 // addPod creates a pod on a node and starts its containers.
 func (c *churn) addPod(ctx context.Context, n *node) error {
 	index := c.nextPod
@@ -239,10 +235,7 @@ func (c *churn) causeEvent(ctx context.Context, now time.Time) error {
 		n.kubelet.Restart(p.Namespace, p.Name, objects.ContainerNames[c.random.IntN(len(objects.ContainerNames))])
 	case chance < 0.70:
 		c.stepClock(n, now)
-	case chance < 0.72:
-		if len(n.permanent) > 0 {
-			break
-		}
+	case chance < 0.72 && len(n.permanent) == 0:
 		c.events["nodes whose start times moved"]++
 		// Start times from cAdvisor move forwards only. Earlier ones would be of another pod.
 		by := time.Duration(c.random.Float64() * float64(time.Hour))

@@ -34,10 +34,7 @@ func (c *churn) stepClock(n *node, now time.Time) {
 		n.nextStep = now.Add(time.Minute) // a step soon after it could undo a part of it, and not be noticed either
 	}
 	c.events["clock steps"]++
-	if step < 0 {
-		c.events["clock steps back"]++
-	}
-	c.setClock(n, n.offset+step)
+	c.oracle.stepClock(n, now, n.offset+step)
 }
 
 // leastNoticedStep is the smallest step that the server must notice while a node is reachable.

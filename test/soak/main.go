@@ -25,8 +25,6 @@ package main
 
 import (
 	"errors"
-	"flag"
-	"fmt"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/process"
@@ -51,22 +49,16 @@ type config struct {
 	pods       int // per node
 	churn      float64
 	seed       uint64
-	keep       bool
 }
 
 func parse(args []string) (cfg config, err error) {
-	flags := flag.NewFlagSet("soak", flag.ContinueOnError)
+	flags := program.Flags("soak")
 	flags.StringVar(&cfg.server, "server", "", "the `executable` of kube-vitals")
 	minutes := flags.Float64("minutes", 3, "`minutes` of churn, after a warm-up of one minute")
 	flags.IntVar(&cfg.nodes, "nodes", 100, "number of nodes")
 	flags.IntVar(&cfg.pods, "pods", 10, "number of pods per node, with two containers each")
 	flags.Float64Var(&cfg.churn, "churn", 10, "events per second")
 	flags.Uint64Var(&cfg.seed, "seed", uint64(time.Now().UnixNano()), "the seed of the random events")
-	flags.BoolVar(&cfg.keep, "keep", false, "keep the temporary folder with logs and certificates")
-	flags.Usage = func() {
-		fmt.Fprint(flags.Output(), "usage: soak -server=EXECUTABLE [flags] [-- flags of the server]\n\n")
-		flags.PrintDefaults()
-	}
 	if err := flags.Parse(args); err != nil {
 		return cfg, err
 	}

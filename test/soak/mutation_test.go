@@ -138,12 +138,14 @@ var mutations = []namedMutation{
 	{"metrics that do not change any more", alter(func(w *world, m *served) bool {
 		return w.oracle.isSettled(w.pod, w.sent) && w.replay(m, 2*w.oracle.latest)
 	})},
-	{"no metrics of a pod that must have some", func(w *world, m served) []served {
-		if w.oracle.expected(m.name, w.sent)[m.name] == nil {
-			return nil
-		}
-		w.prefix = podKind
-		return slices.DeleteFunc(slices.Clone(w.all), func(s served) bool { return s.name == m.name })
+	{"no metrics of a pod that must have some", func(w *world, m served) (list []served) {
+		w.oracle.update(func() {
+			if w.oracle.mustServe(w.pod, w.sent) {
+				w.prefix = podKind
+				list = slices.DeleteFunc(slices.Clone(w.all), func(s served) bool { return s.name == m.name })
+			}
+		})
+		return list
 	}},
 	{"metrics of a deleted pod", func(w *world, m served) (list []served) {
 		w.oracle.update(func() {

@@ -30,10 +30,10 @@ type oracle struct {
 	oldest  time.Duration      // greatest true age of a sample in any response
 }
 
-// The kinds of objects, with which their names begin.
-const podKind, nodeKind = "pod ", "node "
+// The kinds of objects, with which their names begin. The name of an object is its path in metrics.k8s.io.
+const podKind, nodeKind = "/namespaces/", "/nodes/"
 
-func podName(namespace, name string) string { return podKind + namespace + "/" + name }
+func podName(namespace, name string) string { return podKind + namespace + "/pods/" + name }
 
 func nodeName(name string) string { return nodeKind + name }
 
@@ -190,9 +190,9 @@ func (o *oracle) moveStarts(n *node, now time.Time) {
 	}
 }
 
-// stepClock records that set sets the clock of a node. One step costs no metrics, two within a
+// stepClock sets the clock of a node, and records that. One step costs no metrics, two within a
 // short time may. If start times move, one may cost those of pods: their new series look young.
-func (o *oracle) stepClock(n *node, now time.Time, offset time.Duration, set func()) {
+func (o *oracle) stepClock(n *node, now time.Time, offset time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if now.Sub(later(n.undisturbed, n.stepped)) < o.settleOf(n) {
@@ -203,7 +203,7 @@ func (o *oracle) stepClock(n *node, now time.Time, offset time.Duration, set fun
 			p.undisturbed = now
 		}
 	}
-	set()
+	n.kubelet.SetClockOffset(offset)
 	n.offset, n.stepped = offset, now
 }
 
@@ -243,18 +243,4 @@ func (o *oracle) isSettled(object *object, now time.Time) bool {
 	n := object.node
 	last := later(object.undisturbed, object.restarted, n.undisturbed)
 	return n.failing.IsZero() && now.Sub(last) >= o.settle+minContainerAge && now.Sub(n.stepped) >= time.Minute
-}
-
-// expected returns the objects whose names begin so, and that must be served at all of these times.
-func (o *oracle) expected(prefix string, times ...time.Time) map[string]*object {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	expected := make(map[string]*object, len(o.objects))
-	for name, object := range o.objects {
-		mayMiss := func(at time.Time) bool { return !o.mustServe(object, at) }
-		if strings.HasPrefix(name, prefix) && !slices.ContainsFunc(times, mayMiss) {
-			expected[name] = object
-		}
-	}
-	return expected
 }

@@ -7,11 +7,9 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 	"github.com/kube-vitals/kube-vitals/test/internal/objects"
@@ -35,19 +33,8 @@ type readers struct {
 	server *cluster.Standalone
 	oracle *oracle
 
-	mu sync.Mutex
-	readCounts
-}
-
-type readCounts struct {
-	responses, violations int
-	pods                  int // in the last list of all
-}
-
-func (r *readers) counts() readCounts {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.readCounts
+	responses, violations atomic.Int64
+	pods                  atomic.Int64 // in the last list of all
 }
 
 // run sends requests until the context ends.
@@ -75,18 +62,20 @@ func (r *readers) read(ctx context.Context, random *rand.Rand) {
 	inNamespace := version + "/namespaces/" + pick(namespaces...) + "/pods"
 	switch random.IntN(6) {
 	case 0:
-		r.list(ctx, version+"/nodes", accept, nodeKind)
+		request(ctx, r, version+"/nodes", accept, nodeKind, servedNodes)
 	case 1:
 		selector := objects.Selector(appName(random.IntN(appsPerNamespace)))
-		r.list(ctx, inNamespace+"?labelSelector="+url.QueryEscape(selector), accept, "")
+		request(ctx, r, inNamespace+"?labelSelector="+url.QueryEscape(selector), accept, "", servedPods)
 	case 2:
-		r.list(ctx, inNamespace, accept, "")
-	case 3:
-		r.get(ctx, r.oracle.anyName(podKind), version, accept)
+		request(ctx, r, inNamespace, accept, "", servedPods)
+	case 3: // one that exists or is deleted
+		name := r.oracle.anyName(podKind)
+		request(ctx, r, version+name, accept, name, servedPod)
 	case 4:
-		r.get(ctx, r.oracle.anyName(nodeKind), version, accept)
+		name := r.oracle.anyName(nodeKind)
+		request(ctx, r, version+name, accept, name, servedNode)
 	default:
-		r.list(ctx, version+"/pods", accept, podKind)
+		request(ctx, r, version+"/pods", accept, podKind, servedPods)
 	}
 }
 
@@ -99,76 +88,40 @@ func (r *readers) autoscale(ctx context.Context, i int) {
 		url.QueryEscape(selector)
 	next := time.Now().Add(period * time.Duration(i) / autoscalers)
 	for ; program.Sleep(ctx, time.Until(next)) == nil; next = next.Add(period) {
-		r.list(ctx, list, cluster.TypeProtobuf, "")
+		request(ctx, r, list, cluster.TypeProtobuf, "", servedPods)
 	}
-}
-
-// list requests pods or nodes. If a kind is given, the response must have all of that kind.
-func (r *readers) list(ctx context.Context, path, accept, kind string) {
-	load := loadPods
-	if kind == nodeKind {
-		load = loadNodes
-	}
-	r.request(ctx, load, path, accept, kind)
-}
-
-// get requests one object that exists or is deleted.
-func (r *readers) get(ctx context.Context, name, version, accept string) {
-	load, path := loadNode, version+"/nodes/"+strings.TrimPrefix(name, nodeKind)
-	if pod, isPod := strings.CutPrefix(name, podKind); isPod {
-		namespace, name, _ := strings.Cut(pod, "/")
-		load, path = loadPod, version+"/namespaces/"+namespace+"/pods/"+name
-	}
-	r.request(ctx, load, path, accept, name)
 }
 
 // request sends a request, and checks the response as oracle.check does. Status 404 counts as a response
 // without objects.
-func (r *readers) request(ctx context.Context, load loadFunc, path, accept, prefix string) {
+func request[T any, P cluster.Object[T]](
+	ctx context.Context, r *readers, path, accept, prefix string, convert func(*T) []served,
+) {
 	sent := time.Now()
-	all, err := load(ctx, r.server, path, accept)
+	object, err := cluster.GetObject[T, P](ctx, r.server, path, accept)
+	var all []served
+	if err == nil {
+		all = convert(object)
+	}
 	var status *cluster.StatusError
 	isMissing := errors.As(err, &status) && status.Code == http.StatusNotFound && prefix != ""
 	switch {
 	case err == nil || isMissing:
 		r.record(len(all), prefix, r.oracle.check(all, exchange{sent, time.Now()}, prefix))
 	case ctx.Err() == nil:
-		r.record(0, "", []violation{{"GET " + path, "fails", err.Error()}})
-	}
-}
-
-type loadFunc func(ctx context.Context, s *cluster.Standalone, path, accept string) ([]served, error)
-
-// The functions that request objects, and return what is served of them.
-var (
-	loadPods = loader(func(l *metricsv1beta1.PodMetricsList) []served { return servedPods(l.Items...) })
-	loadPod  = loader(func(m *metricsv1beta1.PodMetrics) []served { return servedPods(*m) })
-
-	loadNodes = loader(func(l *metricsv1beta1.NodeMetricsList) []served { return servedNodes(l.Items...) })
-	loadNode  = loader(func(m *metricsv1beta1.NodeMetrics) []served { return servedNodes(*m) })
-)
-
-func loader[T any, P cluster.Object[T]](convert func(*T) []served) loadFunc {
-	return func(ctx context.Context, s *cluster.Standalone, path, accept string) ([]served, error) {
-		object, err := cluster.GetObject[T, P](ctx, s, path, accept)
-		if err != nil {
-			return nil, err
-		}
-		return convert(object), nil
+		r.record(0, "", []error{fmt.Errorf("GET %s fails: %w", path, err)})
 	}
 }
 
 // record counts a response and logs its violations.
-func (r *readers) record(objects int, prefix string, found []violation) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.responses++
+func (r *readers) record(objects int, prefix string, violations []error) {
+	r.responses.Add(1)
 	if prefix == podKind {
-		r.pods = objects
+		r.pods.Store(int64(objects))
 	}
-	for _, v := range found {
-		if r.violations++; r.violations <= maxViolations {
-			program.Logf("VIOLATION: %s", v)
+	for _, v := range violations {
+		if r.violations.Add(1) <= maxViolations {
+			program.Logf("VIOLATION: %v", v)
 		}
 	}
 }

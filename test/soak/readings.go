@@ -5,7 +5,6 @@ import (
 	"iter"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
@@ -95,23 +94,17 @@ type explanation struct {
 	shortest, longest time.Duration // its possible windows
 }
 
-// facts are what the oracle knows of a node when it looks for explanations.
-type facts struct {
-	maxAge     time.Duration
-	startsMove bool   // the start times of containers may be wrong
-	node       series // the readings of the node itself
-}
-
 // isByOneClock reports whether the start time of a container and the time of its reading are by the same
 // clock, as far as the server knows. It cannot notice that the clock is set and set back while the node
 // is unreachable.
-func (f facts) isByOneClock(end *reading) bool {
+func (n *node) isByOneClock(end *reading) bool {
 	differs := func(offset time.Duration) bool { return (offset - end.offset()).Abs() > maxUnnoticedStep }
 	if !differs(end.StartStamp.Sub(end.Started)) {
 		return true
 	}
-	for i := range slices.Backward(f.node) {
-		switch r := &f.node[i]; {
+	s := n.readings[""]
+	for i := range slices.Backward(s) {
+		switch r := &s[i]; {
 		case r.certain.IsZero() || r.certain.After(end.reported):
 		case differs(r.offset()):
 			return false
@@ -122,39 +115,36 @@ func (f facts) isByOneClock(end *reading) bool {
 	return true
 }
 
-// explanations returns all ways to get a usage, those that end with the newest reading first. ends
-// selects the readings with which they may end.
-func (s series) explanations(u containerUsage, f facts, ends func(*reading) bool) iter.Seq[explanation] {
+// explanations returns the ways to get a usage from the readings that the kubelet had reported when a response
+// was received: those that end with the newest possible reading, and those that end at the timestamp.
+func (s series) explanations(
+	u containerUsage, timestamp, received time.Time, n *node, maxAge time.Duration,
+) (all []explanation) {
 	const rounding = 1.5e-9 // the API has nanocores
-	return func(yield func(explanation) bool) {
-		for i := range slices.Backward(s) {
-			end := &s[i]
-			if int64(end.Memory>>10) != u.memory || !ends(end) {
-				continue
-			}
-			// Start times are floating-point numbers of seconds, which have a resolution of 0.24 µs.
-			age := end.Stamp.Sub(end.StartStamp)
-			isMean := math.Abs(end.CPU/age.Seconds()-u.cores) <= rounding+1e-6*u.cores
-			if isMean && age >= minContainerAge && age <= min(f.maxAge, maxMeanSinceStart) && f.isByOneClock(end) &&
-				!yield(explanation{end, age - time.Microsecond, age + time.Microsecond}) {
-				return
-			}
-			if end.HasRate && math.Abs(float64(end.Rate)/1e9-u.cores) <= rounding &&
-				!yield(end.kubeletReported(age, f.startsMove)) {
-				return
-			}
-			for start := range s[:i+1].starts() {
-				window := end.Stamp.Sub(start.Stamp)
-				if window < minWindow || window > f.maxAge {
-					continue
-				}
-				cores := (end.CPU - start.CPU) / window.Seconds()
-				if math.Abs(cores-u.cores) <= rounding && !yield(explanation{end, window, window}) {
-					return
-				}
+	for i := range slices.Backward(s) {
+		end := &s[i]
+		isOld := all != nil && end.Stamp.Unix() != timestamp.Unix()
+		if isOld || int64(end.Memory>>10) != u.memory || end.reported.After(received) {
+			continue
+		}
+		// Start times are floating-point numbers of seconds, which have a resolution of 0.24 µs.
+		age := end.Stamp.Sub(end.StartStamp)
+		isMean := math.Abs(end.CPU/age.Seconds()-u.cores) <= rounding+1e-6*u.cores
+		if isMean && age >= minContainerAge && age <= min(maxAge, maxMeanSinceStart) && n.isByOneClock(end) {
+			all = append(all, explanation{end, age - time.Microsecond, age + time.Microsecond})
+		}
+		if end.HasRate && math.Abs(float64(end.Rate)/1e9-u.cores) <= rounding {
+			all = append(all, end.kubeletReported(age, n.startsMove))
+		}
+		for start := range s[:i+1].starts() {
+			window := end.Stamp.Sub(start.Stamp)
+			isRate := math.Abs((end.CPU-start.CPU)/window.Seconds()-u.cores) <= rounding
+			if isRate && window >= minWindow && window <= maxAge {
+				all = append(all, explanation{end, window, window})
 			}
 		}
 	}
+	return all
 }
 
 // kubeletReported returns the explanation of a kubelet-reported rate, of a container whose age is that
@@ -195,12 +185,11 @@ func (s series) starts() iter.Seq[*reading] {
 
 // describe returns the readings, for messages: when they were taken, the counter since its start, by how much the
 // clock was ahead, and whether the server must have read them.
-func (s series) describe(now time.Time) string {
-	var b strings.Builder
+func (s series) describe(now time.Time) (text string) {
 	for i := range s {
 		r := &s[i]
-		fmt.Fprintf(&b, " %.3f s ago %.6f core-s in %.3f s (%+.3f s, %t),", now.Sub(r.At).Seconds(), r.CPU,
+		text += fmt.Sprintf(" %.3f s ago %.6f core-s in %.3f s (%+.3f s, %t),", now.Sub(r.At).Seconds(), r.CPU,
 			r.At.Sub(r.Started).Seconds(), r.offset().Seconds(), !r.certain.IsZero())
 	}
-	return b.String()
+	return text
 }

@@ -42,14 +42,11 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	c, err := cluster.New(ctx, cluster.Config{Keep: cfg.keep, Progress: os.Stderr})
+	c, err := cluster.New(ctx, cluster.Config{Progress: os.Stderr})
 	if err != nil {
 		return err
 	}
 	defer c.Stop()
-	if cfg.keep {
-		program.Logf("logs and certificates are kept in %s", c.Dir)
-	}
 	fleet := kubelettest.NewFleet(kubelettest.FleetConfig{CA: c.CA})
 	defer fleet.Close()
 	o := newOracle(resolution)
@@ -105,13 +102,10 @@ func (s *soak) phase(ctx context.Context, duration time.Duration) (f footprint, 
 	var group sync.WaitGroup
 	group.Go(func() { s.readers.run(busy) })
 	group.Go(func() { s.report(busy) })
-	group.Go(func() {
-		select {
-		case <-s.server.Process.Done():
-			stop(s.server.Process.Running())
-		case <-busy.Done():
-		}
-	})
+	go func() { // may outlive the phase: further calls of stop do nothing
+		<-s.server.Process.Done()
+		stop(s.server.Process.Running())
+	}()
 	if err = s.churn.run(busy, s.config.churn, duration); err == nil {
 		program.Logf("calm for %s", 2*s.oracle.settle)
 		err = program.Sleep(busy, 2*s.oracle.settle)
@@ -135,10 +129,10 @@ func (s *soak) report(ctx context.Context) {
 			program.Logf("read /metrics: %v", err)
 			continue
 		}
-		r := s.readers.counts()
+		r := s.readers
 		program.Logf("%d of %d pods served, %d of %d kubelets misbehave; %d responses, %d violations; "+
 			"%.0f scrapes, %.0f active nodes; %.0f MiB RSS",
-			r.pods, s.nodes*s.pods, s.churn.faulty(), s.nodes, r.responses, r.violations,
+			r.pods.Load(), s.nodes*s.pods, s.churn.faulty(), s.nodes, r.responses.Load(), r.violations.Load(),
 			t.Sum("kube_vitals_scrapes_total"), t.Sum("kube_vitals_active_nodes"),
 			t.Sum("process_resident_memory_bytes")/mebibyte)
 	}
@@ -153,12 +147,12 @@ func (s *soak) check() error {
 	for _, event := range slices.Sorted(maps.Keys(s.churn.events)) {
 		fmt.Printf("events:    %d %s\n", s.churn.events[event], event)
 	}
-	r := s.readers.counts()
+	violations := s.readers.violations.Load()
 	fmt.Printf("responses: %d with %d violations; the oldest sample was %.1f s old (%.1f s are allowed)\n",
-		r.responses, r.violations, s.oracle.oldest.Seconds(), (s.oracle.maxAge + dateError).Seconds())
+		s.readers.responses.Load(), violations, s.oracle.oldest.Seconds(), (s.oracle.maxAge + dateError).Seconds())
 	fmt.Printf("memory:    at most %d MiB (%d are allowed)\n", used.Peak/mebibyte, maxMemory)
-	if r.violations > 0 {
-		errs = append(errs, fmt.Errorf("%d violations in responses, the first of which are logged above", r.violations))
+	if violations > 0 {
+		errs = append(errs, fmt.Errorf("%d violations in responses, the first of which are logged above", violations))
 	}
 	if used.Peak > maxMemory*mebibyte {
 		errs = append(errs, fmt.Errorf("the server used %d MiB of memory, more than %d", used.Peak/mebibyte, maxMemory))

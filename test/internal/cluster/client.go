@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -38,22 +39,31 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("%s: status %d %s: %s", e.URL, e.Code, http.StatusText(e.Code), e.Body)
 }
 
-// Get sends a GET request and reads the response. It returns a StatusError if the status is not 200.
-func Get(ctx context.Context, client *http.Client, url, accept string) (body []byte, contentType string, err error) {
+// Send sends a GET request. It returns a StatusError if the status is not 200, and else a response whose body
+// the caller must close.
+func Send(ctx context.Context, client *http.Client, url string, header http.Header) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	request.Header.Set("Accept", accept)
+	request.Header = header
 	response, err := client.Do(request)
+	if err != nil || response.StatusCode == http.StatusOK {
+		return response, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 500))
+	return nil, errors.Join(&StatusError{URL: url, Code: response.StatusCode, Body: string(body)}, err)
+}
+
+// Get sends a GET request as Send does, and reads the response.
+func Get(ctx context.Context, client *http.Client, url, accept string) (body []byte, contentType string, err error) {
+	response, err := Send(ctx, client, url, http.Header{"Accept": {accept}})
 	if err != nil {
 		return nil, "", err
 	}
 	defer response.Body.Close()
 	body, err = io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = &StatusError{URL: url, Code: response.StatusCode, Body: string(body[:min(len(body), 500)])}
-	}
 	return body, response.Header.Get("Content-Type"), err
 }
 

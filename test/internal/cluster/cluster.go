@@ -51,7 +51,6 @@ var stages []byte
 // Config configures a cluster.
 type Config struct {
 	Progress      io.Writer         // for messages about what is being started; nil: none
-	Keep          bool              // keep the folder with logs and certificates after Stop
 	APIServerArgs []string          // additional flags of kube-apiserver
 	StorageEnv    []string          // additional variables of etcd and kube-apiserver
 	Nodes         []simulation.Node // for Start
@@ -385,9 +384,6 @@ func (c *Cluster) Stop() {
 		p.Kill()
 	}
 	c.processes = nil
-	if c.cfg.Keep {
-		return
-	}
 	if err := os.RemoveAll(c.Dir); err != nil {
 		fmt.Fprintf(c.cfg.Progress, "remove the cluster's folder: %v\n", err)
 	}

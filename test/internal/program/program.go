@@ -29,6 +29,17 @@ func Main(name string, run func(ctx context.Context, args []string) error) {
 	}
 }
 
+// Flags returns a set of flags, empty at first, for a program that runs a server. The arguments that follow
+// them are flags of the server.
+func Flags(name string) *flag.FlagSet {
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+	flags.Usage = func() {
+		fmt.Fprintf(flags.Output(), "usage: %s -server=EXECUTABLE [flags] [-- flags of the server]\n\n", name)
+		flags.PrintDefaults()
+	}
+	return flags
+}
+
 var started = time.Now()
 
 // Logf prints a line of progress with the seconds since the start of the program.
