@@ -8,7 +8,7 @@ import (
 
 // The pause between two calls of a function that is polled is five times that of the last call, within
 // these bounds: a program such as kubectl takes CPU that the system under test needs.
-const minPause, maxPause = 100 * time.Millisecond, time.Second
+const minPause, maxPause = 100 * time.Millisecond, 2 * time.Second
 
 // Poll calls try until it returns nil. It returns an error when the context ends or the timeout
 // expires: what was awaited, and why the last call failed.
