@@ -38,7 +38,7 @@ func (n *node) matchContainers(scrape *usage.Scrape) (unchanged bool) {
 			n.mayRun(c, mentionedPods[c.pod], scrape.At):
 			n.containers = append(n.containers, c)
 		default:
-			n.endContainer(c)
+			n.endContainer(c, scrape.At)
 		}
 	}
 	n.groupByPod()

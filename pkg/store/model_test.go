@@ -49,6 +49,7 @@ type modelNode struct {
 type modelContainer struct {
 	metric
 	lastSeen usage.Time
+	endedAt  usage.Time
 }
 
 // evidence are the bounds of a clock's offset that one response proves.
@@ -202,11 +203,15 @@ func (m *model) watchClock(n *modelNode, r report) (jumped bool) {
 func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 	n.self.next(r.node, in)
 
-	all := len(r.containers)
-	r.containers = slices.DeleteFunc(slices.Clone(r.containers), func(c reported) bool { // 9: samples of the removed pod
+	r.containers = slices.DeleteFunc(slices.Clone(r.containers), func(c reported) bool { // 7: containers that ended
 		at, removed := n.removed[c.key.podKey]
-		return removed && (r.sent < at || in.ours(c.sample) < at.Add(time.Second)) ||
-			c.sample.Has&(usage.HasCPU|usage.HasMemory) == 0 && !m.state(n.name, c.key).Running // 7: containers that ended
+		return !(removed && (r.sent < at || in.ours(c.sample) < at.Add(time.Second))) &&
+			c.sample.Has&(usage.HasCPU|usage.HasMemory) == 0 && !m.state(n.name, c.key).Running
+	})
+	all := len(r.containers)
+	r.containers = slices.DeleteFunc(r.containers, func(c reported) bool { // 9: samples of the removed pod
+		at, removed := n.removed[c.key.podKey]
+		return removed && (r.sent < at || in.ours(c.sample) < at.Add(time.Second))
 	})
 	after := map[containerKey]*modelContainer{}
 	pods := map[podKey]bool{}
@@ -248,19 +253,19 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 			after[key] = c
 			continue
 		}
-		n.ended[key] = c
+		n.ended[key], c.endedAt = c, r.at
 	}
 	for key := range after {
 		delete(n.ended, key)
 	}
 	for _, key := range ended {
-		n.ended[key] = after[key]
+		n.ended[key], after[key].endedAt = after[key], r.at
 		delete(after, key)
 	}
 	n.containers = after
 	n.lastComplete = !r.partial && len(r.containers) == all && len(foreign) == 0
 	// What ended long ago is forgotten.
-	maps.DeleteFunc(n.ended, func(_ containerKey, c *modelContainer) bool { return r.at.Sub(c.lastSeen) > 2*time.Minute })
+	maps.DeleteFunc(n.ended, func(_ containerKey, c *modelContainer) bool { return r.at.Sub(c.endedAt) > 2*time.Minute })
 	maps.DeleteFunc(n.removed, func(_ podKey, at usage.Time) bool { return r.at.Sub(at) > 2*time.Minute })
 }
 
@@ -690,7 +695,7 @@ func (v *metric) meanSinceStart(s usage.Sample, in *incoming) {
 	switch {
 	case s.Untimed: // the start is by the node's clock, the sample by ours
 	case s.StartedAt == 0, age < 10*time.Second, age > min(time.Minute, in.model.maxAge):
-	case in.afterJump(), v.doubt > 0, v.jumps != in.node.jumps:
+	case in.afterJump(), v.doubt > 0, v.jumps != in.node.jumps, s.StartedAt < in.node.shown:
 	case nanocores >= math.MaxInt64, in.capacity != 0 && nanocores > float64(in.capacity):
 	default:
 		v.serve(s, uint64(nanocores), age, in)

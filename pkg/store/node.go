@@ -98,15 +98,14 @@ func (n *node) put(scrape *usage.Scrape, counts *counts) usage.Report {
 	a := &arrival{
 		at: scrape.At, capacity: scrape.Capacity, jumped: jumped, clock: &n.clock, config: n.config, counts: counts,
 	}
-	reported := len(scrape.Containers)
-	scrape = n.withoutStale(scrape)
+	scrape, hasRemoved := n.withoutStale(scrape)
 	if n.series.observe(&scrape.Node, a) {
 		n.publishNode()
 	}
 	matched := n.matchContainers(scrape)
 	n.observeContainers(scrape, a)
 	n.publishPods(!matched || a.dropped)
-	n.lastComplete = !scrape.Partial && len(scrape.Containers) == reported && !a.hasForeign
+	n.lastComplete = !scrape.Partial && !hasRemoved && !a.hasForeign
 	maps.DeleteFunc(n.ended, func(_ containerKey, e endedContainer) bool { return scrape.At.Sub(e.at) > rememberFor })
 	n.forgetRemoved(scrape.At)
 	return usage.Report{
@@ -133,7 +132,7 @@ func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) {
 			if len(a.ended) == 0 || c != a.ended[0] {
 				return false
 			}
-			n.endContainer(c)
+			n.endContainer(c, a.at)
 			a.ended = a.ended[1:]
 			return true
 		})

@@ -47,6 +47,43 @@ func TestNewContainers(t *testing.T) { // rule 4
 	}
 }
 
+// TestContainersThatRanBefore puts containers that look new and young, but are neither.
+func TestContainersThatRanBefore(t *testing.T) { // rule 4
+	by := func(date float64, s *usage.Scrape) *usage.Scrape { // the node's clock
+		s.Date = at(date)
+		return s
+	}
+	q := func(now float64) usage.ContainerSample { return of("q/a", sample(now, now)) }
+	for name, scrapes := range map[string][]*usage.Scrape{
+		"overlooked by the first scrape after an outage, and its start has moved": {
+			scrape(0, q(0), of("p/a", sample(0, 100))), scrape(135, q(135)),
+			scrape(150, q(150), of("p/a", started(120, sample(150, 101)))),
+		},
+		"it started before the clock was set back by 30 s, and was not reported for a minute": {
+			by(-5, scrape(-5, q(-5))), by(-20, scrape(10, q(-20))),
+			by(45, scrape(75, q(45), of("p/a", started(0, sample(43, 36.5))))),
+		},
+	} {
+		s := newStore()
+		for _, scrape := range scrapes {
+			s.Put("n1", scrape)
+		}
+		if got := show(s.Pod("n1", "n", "p", scrapes[len(scrapes)-1].At)); got != "none" {
+			t.Errorf("%s: got %s, want none", name, got)
+		}
+	}
+}
+
+// TestNewContainersBesideEndedOnes puts the start time of a container that ended beside a new one.
+func TestNewContainersBesideEndedOnes(t *testing.T) { // rule 4
+	isRunning := func(_, pod, _ string) bool { return pod != "job" }
+	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: running(isRunning)})
+	job := of("job/a", usage.Sample{StartedAt: at(-100)})
+	s.Put("n1", scrape(0, of("q/a", sample(0, 0)), job))
+	s.Put("n1", scrape(30, of("q/a", sample(30, 30)), job, of("p/a", started(18, sample(30, 6)))))
+	expect(t, s, "p", 30, "at 30 window 12: a=500m")
+}
+
 // TestRatesNeverSpanAnOutage is rule 5: after a gap, a kubelet-reported rate serves until there are
 // two new samples.
 func TestRatesNeverSpanAnOutage(t *testing.T) {

@@ -18,31 +18,36 @@ const maxRemoved = 1024
 
 type endedContainer struct {
 	cpuSeconds float64
-	at         usage.Time // when a scrape last mentioned it, by our clock
+	at         usage.Time // when a scrape no longer mentioned it, by our clock
 }
 
-// withoutStale returns the scrape without the containers that no longer exist.
-func (n *node) withoutStale(scrape *usage.Scrape) *usage.Scrape {
+// withoutStale returns the scrape without the containers that no longer exist, and whether some of them
+// are of removed pods.
+func (n *node) withoutStale(scrape *usage.Scrape) (current *usage.Scrape, hasRemoved bool) {
 	for i := range scrape.Containers {
-		if n.isStale(&scrape.Containers[i], scrape) { // rarely
+		if s := &scrape.Containers[i]; n.isOfRemoved(s, scrape) || n.hasEnded(s) { // rarely
 			filtered := *scrape
 			filtered.Containers = slices.DeleteFunc(slices.Clone(scrape.Containers), func(s usage.ContainerSample) bool {
-				return n.isStale(&s, scrape)
+				isOfRemoved := n.isOfRemoved(&s, scrape)
+				hasRemoved = hasRemoved || isOfRemoved
+				return isOfRemoved || n.hasEnded(&s)
 			})
-			return &filtered
+			return &filtered, hasRemoved
 		}
 	}
-	return scrape
+	return scrape, false
 }
 
-// isStale reports whether a container has neither CPU nor memory and does not run according to the API
-// server: kubelets may report the start time of a container long after it ended. It also reports whether
-// a sample belongs to a removed pod, because it was requested or taken before the removal. A later pod
-// with the same name must not inherit it. The margin of dateUnit allows for the error of ourTime.
-func (n *node) isStale(s *usage.ContainerSample, scrape *usage.Scrape) bool {
-	if s.Has&(usage.HasCPU|usage.HasMemory) == 0 && n.config.State != nil && !n.isRunning(keyOf(s)) {
-		return true
-	}
+// hasEnded reports whether a container has neither CPU nor memory and does not run according to the API
+// server: kubelets may report the start time of a container long after it ended.
+func (n *node) hasEnded(s *usage.ContainerSample) bool {
+	return s.Has&(usage.HasCPU|usage.HasMemory) == 0 && n.config.State != nil && !n.isRunning(keyOf(s))
+}
+
+// isOfRemoved reports whether a sample belongs to a removed pod, because it was requested or taken
+// before the removal. A later pod with the same name must not inherit it. The margin of dateUnit allows
+// for the error of ourTime.
+func (n *node) isOfRemoved(s *usage.ContainerSample, scrape *usage.Scrape) bool {
 	if len(n.removed) == 0 {
 		return false
 	}
@@ -63,9 +68,9 @@ func (n *node) wasOverlooked(key containerKey, s *usage.ContainerSample) bool {
 
 // endContainer notes that a container is no longer part of its pod. It remembers the readings of at
 // most MaxContainers containers.
-func (n *node) endContainer(c *container) {
+func (n *node) endContainer(c *container, now usage.Time) {
 	if c.sampled && len(n.ended) < n.config.MaxContainers {
-		n.ended[c.key()] = endedContainer{c.prev.CPUSeconds, c.lastSeen}
+		n.ended[c.key()] = endedContainer{c.prev.CPUSeconds, now}
 	}
 	c.pod.changed = true
 }

@@ -109,7 +109,7 @@ func (s *series) startsOver(cur *usage.Sample) (startsOver, fromZero bool) {
 // advance compares a sample with the previous one, and reports whether there is a new Amount.
 func (s *series) advance(cur *usage.Sample, a *arrival) bool {
 	amount, verdict := usage.Rate(s.prev.Reading, cur, a.config.MaxSampleAge, a.capacity)
-	isDense, isYoung := amount.Window < a.config.RateWindow*3/5, s.isYoung(cur, a)
+	isDense, isYoung := verdict == usage.Fresh && amount.Window < a.config.RateWindow*3/5, s.isYoung(cur, a)
 	isTooEarly := verdict == usage.Fresh && isYoung && !isDense
 	if isTooEarly {
 		verdict = usage.Unchanged // so that the first rate covers the time since the first sample
@@ -216,7 +216,8 @@ func (s *series) isYoung(cur *usage.Sample, a *arrival) bool {
 // reports whether it did. It needs a start time that is by the same clock as the sample, and not
 // from before a jump of that clock. The window must not exceed the maximum age.
 func (s *series) applyMeanSinceStart(cur *usage.Sample, a *arrival) bool {
-	if cur.Untimed || s.doubt != reliable || a.jumpedRecently() || cur.At.Sub(cur.StartedAt) > a.config.MaxSampleAge {
+	isBeforeJump := a.jumpedRecently() || cur.StartedAt < a.clock.maxShown
+	if s.doubt != reliable || isBeforeJump || cur.At.Sub(cur.StartedAt) > a.config.MaxSampleAge {
 		return false
 	}
 	amount, ok := usage.MeanSinceStart(cur, a.capacity)

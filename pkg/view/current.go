@@ -33,7 +33,7 @@ func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
 		if !c.Running || c.Restarted || c.StartedAt == 0 || isRepeated {
 			continue
 		}
-		if sampledAt < needed && c.StartedAt.Sub(sampledAt) < usage.MaxLead {
+		if sampledAt < needed && (!ok || c.StartedAt.Sub(sampledAt) < usage.MaxLead) {
 			return false
 		}
 	}

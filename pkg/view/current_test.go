@@ -38,6 +38,8 @@ func TestIsCurrent(t *testing.T) {
 		{"init container sampled, main not reported yet", states{started(main, -time.Second)}, []string{setup}, false},
 		{"sidecar sampled before main started",
 			states{started(main, time.Second), started(sidecar, -time.Minute)}, []string{sidecar}, false},
+		{"main started a minute after the sample",
+			states{started(main, 65*time.Second), started(sidecar, -time.Minute)}, []string{sidecar}, false},
 		{"container not reported for long",
 			states{started(main, -31*time.Second), started(sidecar, -time.Minute)}, []string{sidecar}, true},
 		{"deleted pod of the same name", states{started(main, time.Second)}, []string{main}, false},

@@ -16,7 +16,7 @@ import (
 
 // View is the join of an inventory and a store. It keeps no state.
 type View struct {
-	Pods, Nodes *inventory.Index // pods in any phase; only the running ones have usage
+	Pods, Nodes *inventory.Index // pods that have not ended; only running ones have usage
 	Store       *store.Store
 	Extra       *extra.Store // nil: there are no further resources
 }
