@@ -51,7 +51,8 @@ func NewClient(config Config) (*Client, error) {
 // response unless that fails. put must not retain the scrape, nor the names in it: both are in memory
 // that another request reuses once put returns.
 //
-// An error names the node and what to do, and reason.Of returns its class. The connection is kept for the next request.
+// An error names the node and what to do, and reason.Of returns its reason. The connection is kept for the
+// next request.
 func (c *Client) Fetch(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error) {
 	return c.fetch(ctx, node, resourceQuery, c.config.Timeout, put)
 }
@@ -79,7 +80,7 @@ func (c *Client) fetch(
 	w, err := c.get(ctx, t, q, timeout, &timing.Queued)
 	timing.Took = time.Since(start) - timing.Queued
 	if err != nil {
-		return timing, explain(node.Name, q.subject, q.cures, err)
+		return timing, withCure(node.Name, q.subject, q.cures, err)
 	}
 	put(&w.scrape)
 	c.release(w)
@@ -102,7 +103,7 @@ func (c *Client) get(
 	}
 	idle := t.takeIdle()
 	var connecting *permit
-	if idle == nil { // the timeout starts after this wait, which the kubelet does not cause
+	if idle == nil { // the timeout starts after this wait, unless the kubelet has closed the idle connection
 		connecting, err = c.connecting.acquire(ctx)
 		*queued += connecting.queued
 		defer connecting.release()
@@ -114,7 +115,7 @@ func (c *Client) get(
 	defer cancel()
 	start := time.Now()
 	startedAt := c.config.Clock.At(start) // not later: the machine may be suspended during the request
-	response, err := t.roundTrip(q.request(ctx, t.endpoint, header), idle, c.connecting, connecting)
+	response, err := t.roundTrip(q.request(ctx, t.endpoint, header), idle, c.connecting, connecting, queued)
 	if err != nil {
 		return nil, t.asTimeout(err, start)
 	}
@@ -134,6 +135,10 @@ func (c *Client) get(
 	err = c.read(response, q, w)
 	if err == nil {
 		err = q.decode(w, t.node)
+	}
+	// Without a length or chunks, a body that was cut at the end of a line looks complete.
+	if response.ContentLength < 0 && len(response.TransferEncoding) == 0 {
+		w.scrape.Partial = true
 	}
 	if err != nil {
 		c.release(w)

@@ -49,7 +49,8 @@ type Config struct {
 	// PlainHTTP disables TLS, and therefore also credentials: the bearer token is not sent.
 	PlainHTTP bool
 
-	// Timeout bounds one Fetch, from dialing to the last byte. FetchSummary takes at most 2 seconds.
+	// Timeout bounds one Fetch, from dialing to the last byte. Waits for a permit to connect and, at most as
+	// long again, for a token come before. FetchSummary takes at most 2 seconds.
 	Timeout time.Duration
 
 	// MaxBodyBytes bounds a response after decompression.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"path"
@@ -24,7 +25,6 @@ const (
 )
 
 const (
-	maxPort      = 1<<16 - 1
 	maxPathBytes = 1024
 	maxHostBytes = 253
 	// nameBytes are the characters of host names and of segments of a path.
@@ -45,7 +45,7 @@ func (e endpoint) address() string { return net.JoinHostPort(e.host, strconv.Ito
 // but it can choose only a host, a port, and a path of metrics.
 func (c *Config) endpointOf(node *corev1.Node) (endpoint, error) {
 	fail := func(err error, cures map[reason.Reason]string) (endpoint, error) {
-		return endpoint{}, explain(node.Name, "", cures, err)
+		return endpoint{}, withCure(node.Name, "", cures, err)
 	}
 	host, err := c.addressOf(node)
 	if err != nil {
@@ -55,7 +55,7 @@ func (c *Config) endpointOf(node *corev1.Node) (endpoint, error) {
 	if status := int(node.Status.DaemonEndpoints.KubeletEndpoint.Port); c.UseNodeStatusPort && status != 0 {
 		port = status
 	}
-	if port < 1 || port > maxPort {
+	if port < 1 || port > math.MaxUint16 {
 		return fail(reason.Errorf(reason.BadEndpoint, "invalid kubelet port %d in the node's status", port),
 			map[reason.Reason]string{reason.BadEndpoint: "unset --kubelet-use-node-status-port"})
 	}

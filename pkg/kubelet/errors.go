@@ -11,9 +11,9 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
-// explain returns an error of a request with the node, the problem and what to do. The subject is what
+// withCure returns an error of a request with the node, the problem and what to do. The subject is what
 // was requested; it is empty for the resource metrics. cures replace the usual ones.
-func explain(node, subject string, cures map[reason.Reason]string, err error) error {
+func withCure(node, subject string, cures map[reason.Reason]string, err error) error {
 	r := reason.Of(err)
 	if r != reason.Canceled && isFileLimit(err) { // not a fault of the network
 		r = reason.InternalFailure

@@ -1,8 +1,10 @@
 package kubelet
 
 import (
+	"fmt"
 	"maps"
 	"net"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -189,6 +191,32 @@ func checkApp(t *testing.T, got *usage.Scrape, has usage.Has, skipped []usage.Sk
 	}
 }
 
+// TestResponseWithoutEnd fetches responses without a length and chunks. A cut at the end of a line could not be
+// noticed, so they count as partial.
+func TestResponseWithoutEnd(t *testing.T) {
+	const text = "node_cpu_usage_seconds_total 1\n"
+	for headers, want := range map[string]bool{
+		"HTTP/1.0 200 OK": true, "HTTP/1.1 200 OK\r\nConnection: close": true,
+		fmt.Sprint("HTTP/1.1 200 OK\r\nContent-Length: ", len(text)): false,
+	} {
+		k := newKubelet(t, nil, func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			fmt.Fprintf(conn, "%s\r\nContent-Type: %s\r\n\r\n%s", headers, textType, text)
+		})
+		var got usage.Scrape
+		err := fetchResource(newTestClient(t, Config{PlainHTTP: true}), t.Context(), k.node("n1"), &got)
+		if err != nil || got.Partial != want || got.Node.CPUSeconds != 1 {
+			t.Errorf("%q: got %v, partial %t and %v core-seconds, want partial %t and 1", headers, err, got.Partial,
+				got.Node.CPUSeconds, want)
+		}
+	}
+}
+
 func TestContentTypes(t *testing.T) {
 	for _, tt := range []struct {
 		text, json bool
@@ -215,7 +243,7 @@ func TestContentTypes(t *testing.T) {
 // TestFileLimit checks that too many open files are not reported as a fault of the network.
 func TestFileLimit(t *testing.T) {
 	for _, number := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE} {
-		err := explain("n7", "", nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", number)})
+		err := withCure("n7", "", nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", number)})
 		if reason.Of(err) != reason.InternalFailure || !strings.Contains(err.Error(), "raise the limit of open files") {
 			t.Errorf("%v: got the reason %q, and the error %q", number, reason.Of(err), err)
 		}

@@ -1,174 +1,164 @@
 package kubelet
 
 import (
-	"bufio"
-	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
-	"fmt"
-	"io"
-	"math"
 	"net"
-	"net/http"
-	"sync"
+	"strings"
+	"sync/atomic"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
-const (
-	// maxHeaderBytes bounds the headers of a response. Kubelets send about 200 bytes.
-	maxHeaderBytes = 16 << 10
-	// maxInformational bounds the 1xx responses before the final response.
-	maxInformational = 5
-	readBufferBytes  = 4 << 10
-)
+// transport sends requests to the kubelet of a node over HTTP/1.1, and keeps one idle connection.
+//
+// http.Transport has two goroutines and three buffers for each connection, even an idle one: about
+// 20 KB. Here, the memory of a request exists only during the request. net/http still writes the
+// requests and parses the responses. Proxies in the environment are ignored.
+type transport struct {
+	*credentials
+	node     string
+	uid      types.UID // of the node
+	endpoint endpoint
+	dial     dialer
+	tls      *tls.Config // nil for plain HTTP
 
-var errHeaders = fmt.Errorf("more than %d bytes of headers", maxHeaderBytes)
-
-// buffers is the memory of a request until its response has been read.
-type buffers struct {
-	source io.LimitedReader // the connection; its limit is maxHeaderBytes until the headers have been read
-	in     *bufio.Reader    // of source
-	out    bytes.Buffer
+	idle    atomic.Pointer[conn] // nil if there is none
+	retired atomic.Bool          // connections must not be kept
 }
 
-var bufferPool = sync.Pool{New: func() any {
-	b := new(buffers)
-	b.in = bufio.NewReaderSize(&b.source, readBufferBytes)
-	return b
-}}
+func (c *Client) newTransport(node string, uid types.UID, e endpoint) *transport {
+	t := &transport{credentials: c.credentials, node: strings.Clone(node), uid: uid, endpoint: e, dial: c.dialer}
+	if !c.config.PlainHTTP {
+		t.tls = t.tlsConfig()
+	}
+	return t
+}
 
-// roundTrip sends a request without a body on a connection, and returns its response. If the connection
-// is nil, or if the kubelet has closed it, it opens another one: it uses and releases the permit, or
-// acquires one of the permits if it is nil. The response's body must be closed; if it was read to its
-// end, the connection is kept.
-func (t *transport) roundTrip(
-	request *http.Request, idle *conn, permits permits, permit *permit,
-) (*http.Response, error) {
-	ctx := request.Context()
-	for c := idle; ; c = nil {
-		if c == nil {
-			var err error
-			if permit == nil {
-				permit, err = permits.acquire(ctx)
-			}
-			if err == nil {
-				c, err = t.connect(ctx, permit)
-			}
-			permit.release()
-			if err != nil {
-				return nil, asLost(err)
-			}
-		}
-		x := t.newExchange(ctx, c)
-		response, err := x.run(request)
-		if err == nil {
-			return response, nil
-		}
-		responded := x.buffers.source.N < maxHeaderBytes
-		x.end(false)
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if c != idle || responded || isTimeout(err) {
-			return nil, asLost(err)
-		} // else the kubelet had closed the idle connection
+// conn is a connection to a kubelet.
+type conn struct {
+	net.Conn // of TLS, or the socket
+	socket   *socket
+	version  int    // of the credentials that verified it
+	key      string // because of which it was admitted; "": a CA verified the certificate
+}
+
+// socket pauses a permit while it waits for the kubelet.
+type socket struct {
+	net.Conn
+	permit *permit
+}
+
+// Read implements io.Reader.
+func (s *socket) Read(b []byte) (int, error) {
+	s.permit.pause()
+	defer s.permit.resume()
+	return s.Conn.Read(b)
+}
+
+// dialer opens connections. It is net.Dialer.DialContext except in tests.
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// newDialer returns a dialer whose connections detect a dead peer within a scrape or two, so that
+// requests do not time out on them.
+func newDialer(c *Config) dialer {
+	d := &net.Dialer{
+		Timeout:         c.Timeout,
+		ControlContext:  c.checkDial,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3},
+	}
+	return d.DialContext
+}
+
+// takeIdle returns the idle connection, or nil if there is none that may be used: if it was opened with
+// other credentials, or if its key is not pinned any more, it is closed.
+func (t *transport) takeIdle() *conn {
+	c := t.idle.Swap(nil)
+	if c == nil {
+		return nil
+	}
+	admitted := c.version == t.version()
+	if admitted && c.key != "" {
+		admitted, _ = t.check(c.key)
+	}
+	if !admitted {
+		_ = c.Close() // no request uses it
+		return nil
+	}
+	return c
+}
+
+// keep keeps a connection for the next request, or closes it.
+func (t *transport) keep(c *conn) {
+	if !t.idle.CompareAndSwap(nil, c) {
+		_ = c.Close() // no request uses it
+	}
+	if t.retired.Load() {
+		t.closeIdle()
 	}
 }
 
-// asLost returns an error that occurred before the end of a response's headers. It has the reason that
-// the connection was lost if it was closed.
-func asLost(err error) error {
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return &reason.Error{Reason: reason.ConnectionLost, Err: err}
+// retire closes the connection, now or at the end of the request that uses it.
+func (t *transport) retire() {
+	if t != nil {
+		t.retired.Store(true)
+		t.closeIdle()
 	}
-	return err
 }
 
-// exchange is one request and its response. It is also the response's body.
-type exchange struct {
-	transport *transport
-	ctx       context.Context
-	conn      *conn
-	buffers   *buffers
-	stopWatch func() bool // stops watching the context, and reports whether it had not ended yet
-
-	sent     time.Time // when the request was sent
-	body     io.ReadCloser
-	complete bool // the body was read to its end
-	reusable bool // the connection may be kept after the response
-}
-
-func (t *transport) newExchange(ctx context.Context, conn *conn) *exchange {
-	x := &exchange{transport: t, ctx: ctx, conn: conn, buffers: bufferPool.Get().(*buffers)}
-	x.buffers.source = io.LimitedReader{R: conn, N: maxHeaderBytes}
-	x.buffers.in.Reset(&x.buffers.source)
-	x.buffers.out.Reset()
-	// A deadline of the connection could pass before that of the context. What was read so far would
-	// then be an invalid response, not a timeout.
-	x.stopWatch = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	return x
-}
-
-// run sends the request, and reads the response up to its body.
-func (x *exchange) run(request *http.Request) (*http.Response, error) {
-	if err := request.Write(&x.buffers.out); err != nil {
-		return nil, fmt.Errorf("cannot encode the request: %w", err)
+func (t *transport) closeIdle() {
+	if c := t.idle.Swap(nil); c != nil {
+		_ = c.Close() // no request uses it
 	}
-	x.sent = time.Now()
-	if _, err := x.conn.Write(x.buffers.out.Bytes()); err != nil {
+}
+
+// connect opens a connection. It pauses the permit while it waits.
+func (t *transport) connect(ctx context.Context, permit *permit) (*conn, error) {
+	version := t.version()
+	permit.pause()
+	dialed, err := t.dial(ctx, "tcp", t.endpoint.address())
+	permit.resume()
+	if err != nil {
 		return nil, err
 	}
-	for range maxInformational + 1 {
-		response, err := http.ReadResponse(x.buffers.in, request)
-		switch {
-		case err != nil && x.buffers.source.N <= 0:
-			return nil, errHeaders
-		case err != nil:
-			return nil, err
-		case response.StatusCode >= 200 || response.StatusCode == http.StatusSwitchingProtocols:
-			x.buffers.source.N = math.MaxInt64 // the caller limits the body
-			x.body = response.Body
-			x.reusable = !response.Close && response.StatusCode != http.StatusSwitchingProtocols
-			response.Body = x
-			return response, nil
-		}
+	s := &socket{dialed, permit}
+	defer func() { s.permit = nil }()
+	c := &conn{Conn: s, socket: s, version: version}
+	if t.tls == nil {
+		return c, nil
 	}
-	return nil, fmt.Errorf("more than %d informational responses", maxInformational)
-}
-
-// Read reads from the response's body.
-func (x *exchange) Read(p []byte) (int, error) {
-	n, err := x.body.Read(p)
-	switch {
-	case errors.Is(err, io.EOF):
-		x.complete = true
-	case err != nil && x.ctx.Err() != nil:
-		err = x.ctx.Err()
+	secured := tls.Client(s, t.tls)
+	err = secured.HandshakeContext(ctx)
+	if err == nil && t.pins != nil {
+		c.key, err = t.admit(ctx, secured, permit)
 	}
-	return n, err
-}
-
-// Close ends the exchange. It must be called once.
-func (x *exchange) Close() error {
-	x.end(x.complete && x.reusable && x.buffers.in.Buffered() == 0)
-	return nil
-}
-
-// end returns the buffers to their pool, and keeps or closes the connection.
-func (x *exchange) end(keep bool) {
-	x.buffers.source.R = nil // the pool must not keep the connection alive
-	bufferPool.Put(x.buffers)
-	x.conn.socket.permit = nil
-	if x.stopWatch() && keep {
-		x.transport.keep(x.conn)
-	} else {
-		_ = x.conn.Close() // nothing more is read or written
+	if reason.Of(err) == reason.BadHTTP { // such as an invalid signature
+		err = &reason.Error{Reason: reason.TLSHandshake, Err: err}
 	}
+	if err != nil {
+		_ = dialed.Close() // nothing was sent
+		return nil, err
+	}
+	c.Conn = secured
+	return c, nil
 }
 
-func isTimeout(err error) bool {
-	var netErr net.Error
-	return errors.As(err, &netErr) && netErr.Timeout()
+// asTimeout replaces a timeout by an error that reports what took how long. It returns other errors
+// unchanged.
+func (t *transport) asTimeout(err error, start time.Time) error {
+	var dns *net.DNSError
+	var op *net.OpError
+	if !isTimeout(err) || errors.As(err, &dns) {
+		return err
+	}
+	r, missing := reason.Timeout, "complete response from"
+	if errors.As(err, &op) && op.Op == "dial" {
+		r, missing = reason.ConnectTimeout, "connection to"
+	}
+	return reason.Errorf(r, "no %s the kubelet at %s within %v", missing, t.endpoint.address(),
+		time.Since(start).Round(time.Millisecond))
 }

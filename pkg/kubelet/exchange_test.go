@@ -131,7 +131,12 @@ func TestTransportMatchesStandard(t *testing.T) {
 			s := newScript(t, responses...)
 			ours := s.transport(t)
 			got := s.roundTrips(t, func(r *http.Request) (*http.Response, error) {
-				return ours.roundTrip(r, ours.takeIdle(), newPermits(), nil)
+				before, queued := s.connections.Load(), time.Duration(0)
+				response, err := ours.roundTrip(r, ours.takeIdle(), newPermits(), nil, &queued)
+				if opened := s.connections.Load() > before; err == nil && opened != (queued > 0) {
+					t.Errorf("opened a connection: %t, but waited %v for a permit", opened, queued)
+				}
+				return response, err
 			})
 			if got != want {
 				t.Errorf("\n got %s\nwant %s", got, want)
@@ -153,7 +158,7 @@ func TestTransportCanceled(t *testing.T) {
 				ctx, cancel = context.WithCancel(t.Context())
 				time.AfterFunc(20*time.Millisecond, cancel)
 			}
-			response, err := ours.roundTrip(s.request(ctx, t), ours.takeIdle(), newPermits(), nil)
+			response, err := ours.roundTrip(s.request(ctx, t), ours.takeIdle(), newPermits(), nil, new(time.Duration))
 			if err == nil {
 				_, err = io.ReadAll(response.Body)
 				_ = response.Body.Close()
@@ -171,7 +176,7 @@ func TestTransportCanceled(t *testing.T) {
 func TestTransportDropsUnreadResponses(t *testing.T) {
 	s := newScript(t, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none")
 	ours := s.transport(t)
-	response, err := ours.roundTrip(s.request(t.Context(), t), ours.takeIdle(), newPermits(), nil)
+	response, err := ours.roundTrip(s.request(t.Context(), t), ours.takeIdle(), newPermits(), nil, new(time.Duration))
 	if err != nil {
 		t.Fatal(err)
 	}
