@@ -196,6 +196,10 @@ func TestBroken(t *testing.T) {
 			w.spec("v1beta1")["service"].(map[string]any)["name"] = "metrics-server"
 			w.spec("v1")["service"].(map[string]any)["name"] = "metrics-server"
 		}, "apiservice", Failed, apiServiceElsewhere.Reason, "instead of kube-system/kube-vitals, which is kube-vitals", ""},
+		{"both elsewhere, nodes", func(w *world) { // that v1beta1 has all nodes says nothing of kube-vitals
+			w.spec("v1beta1")["service"].(map[string]any)["name"] = "metrics-server"
+			w.spec("v1")["service"].(map[string]any)["name"] = "metrics-server"
+		}, "nodes", Skipped, noConnection.Reason, "leads to another server than kube-system/kube-vitals", ""},
 		{"v1beta1 missing", func(w *world) { delete(w.objects, apiservices+"v1beta1.metrics.k8s.io") },
 			"apiservice", Failed, apiServiceMissing.Reason, "v1beta1.metrics.k8s.io does not exist", ""},
 		{"v1 missing", func(w *world) { delete(w.objects, apiservices+"v1.metrics.k8s.io") },
@@ -319,7 +323,7 @@ func TestBroken(t *testing.T) {
 			w.denied = func(s authorizationv1.SubjectAccessReviewSpec) bool {
 				return s.ResourceAttributes.Resource == "events" && s.ResourceAttributes.Namespace == "default"
 			}
-		}, "permissions", OK, "", "has all", ""},
+		}, "permissions", Warning, permissionMissing.Reason, "cannot", "create+patch events in default"},
 		{"devices", exporter(nodez.DevicePod{Node: "n1", State: nodez.Ready, Devices: 8}), "devices", OK, "",
 			"exporter dcgm: 1 of 1 pods can be read, with 8 devices", ""},
 		{"many exporters", func(w *world) {

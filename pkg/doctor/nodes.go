@@ -264,8 +264,11 @@ func (d *doctor) checkMetricsAPI(ctx context.Context, c Check) []Check {
 
 // checkNodesByAPI finds nodes without metrics by the API.
 func (d *doctor) checkNodesByAPI(ctx context.Context, c Check) []Check {
-	if d.measured == nil {
+	switch {
+	case d.measured == nil:
 		return c.Skip(noConnection, "the metrics API does not respond")
+	case d.target.Kind == KubeVitals && !d.target.serves(d.apiServices["v1beta1"]):
+		return c.Skip(noConnection, "v1beta1 of the metrics API leads to another server than %s", d.target)
 	}
 	all := 0
 	err := Each(ctx, d.kube.CoreV1().Nodes().List,

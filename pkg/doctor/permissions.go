@@ -37,7 +37,7 @@ func (d *doctor) permissions() []permission {
 		kubelet = name
 		list = append(list, permission{account, "create", "serviceaccounts/token", ns, name, false})
 	}
-	if w.flag("--kubelet-client-certificate") == "" && !w.usesEngine() {
+	if w.flag("--kubelet-client-certificate", "--deprecated-kubelet-completely-insecure") == "" && !w.usesEngine() {
 		list = append(list, permission{kubelet, "get", "nodes/metrics", "", "", false})
 		if d.target.Kind == KubeVitals {
 			list = append(list, permission{kubelet, "get", "nodes/stats", "", "", true})
@@ -46,16 +46,23 @@ func (d *doctor) permissions() []permission {
 	if name := w.flag("--kubelet-pins"); name != "" && !w.usesEngine() {
 		list = append(list, permission{account, "list+watch+update", "configmaps", ns, name, false})
 	}
+	verbs, isOptional := "get", true // to check where the APIServices lead
 	if name := w.flag("--tls-secret"); name != "" {
+		verbs, isOptional = "get+watch+patch", false
 		list = append(list, permission{account, "get+watch+update", "secrets", ns, name, false})
+	}
+	if w.flag("--service", "--tls-secret") != "" {
 		for _, version := range versions() {
-			list = append(list, permission{account, "get+watch+patch", "apiservices.apiregistration.k8s.io", "",
-				version + ".metrics.k8s.io", false})
+			list = append(list, permission{account, verbs, "apiservices.apiregistration.k8s.io", "",
+				version + ".metrics.k8s.io", isOptional})
 		}
+	}
+	if name := w.flag("--tls-ca-configmap"); name != "" {
+		list = append(list, permission{account, "get+update", "configmaps", ns, name, true})
 	}
 	if events := w.flag("--node-events"); events != "" && events != "false" {
 		list = append(list, permission{account, "create+patch", "events", ns, "", true})
-		if ns != metav1.NamespaceDefault && !w.usesEngine() { // an engine has no events of nodes
+		if ns != metav1.NamespaceDefault {
 			list = append(list, permission{account, "create+patch", "events", metav1.NamespaceDefault, "", true})
 		}
 		if name := w.flag("--deployment"); name != "" {

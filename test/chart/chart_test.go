@@ -220,6 +220,8 @@ func TestArguments(t *testing.T) {
 			"--tls-ca-configmap=kube-vitals-ca"}},
 		{"kubelet.certificateAuthority=", flags{ca}, nil},
 		{"kubelet.serviceAccount.create=false", flags{account}, nil},
+		{"args={--deprecated-kubelet-completely-insecure}", flags{ca, account},
+			flags{"--deprecated-kubelet-completely-insecure"}},
 		{"kubelet.serviceAccount.create=false,kubelet.serviceAccount.name=x",
 			flags{account}, flags{"--kubelet-service-account=x"}},
 		{"kubelet.tls=pin", nil, flags{"--kubelet-pins=kube-vitals-kubelet-pins"}},
@@ -428,7 +430,8 @@ func TestEvents(t *testing.T) {
 			[]string{"--node-events", "--deployment=kube-vitals"}},
 		{"rbac.create=false", nil, []string{"--node-events", "--deployment=kube-vitals"}},
 		{"events.enabled=false", nil, nil},
-		{"source.type=prometheus,source.prometheus.url=http://p", map[string]any{deploymentRole: []any{events, get}},
+		{"source.type=prometheus,source.prometheus.url=http://p",
+			map[string]any{nodeRole: []any{events}, deploymentRole: []any{events, get}},
 			[]string{"--node-events", "--deployment=kube-vitals"}},
 	} {
 		t.Run(tt.values, func(t *testing.T) {
@@ -515,6 +518,34 @@ func TestHelmCertificate(t *testing.T) {
 		for _, name := range []string{"kube-vitals.kube-system.svc", "kube-vitals.kube-system.svc.cluster.local"} {
 			if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: name}); err != nil {
 				t.Errorf("verify %s by the CA in %s: %v", name, source, err)
+			}
+		}
+	}
+}
+
+// TestAlertsWithoutAPIServices checks that no alert fires because another server owns metrics.k8s.io where the
+// chart leaves it to that one.
+func TestAlertsWithoutAPIServices(t *testing.T) {
+	for values, want := range map[string]bool{"": true, "apiService.create=false": false} {
+		text := fmt.Sprint(render(t, alerts, values)["PrometheusRule kube-system/kube-vitals"])
+		if got := strings.Contains(text, "KubeVitalsAPIServiceElsewhere"); got != want || !strings.Contains(text, "KubeVitalsDown") {
+			t.Errorf("%s: got the alert: %t, want %t", values, got, want)
+		}
+	}
+}
+
+// TestNoTokenForKubelets checks that nothing can request tokens for kubelets, or read their metrics, if none are
+// sent to them.
+func TestNoTokenForKubelets(t *testing.T) {
+	for _, values := range []string{
+		"args={--kubelet-client-certificate=/crt}", "args={--deprecated-kubelet-completely-insecure}",
+		"kubelet.serviceAccount.create=false,args={--kubelet-client-certificate=/crt}",
+	} {
+		for id, object := range render(t, values) {
+			text := fmt.Sprint(object)
+			if strings.Contains(text, "nodes/metrics") || strings.Contains(text, "serviceaccounts/token") ||
+				strings.HasSuffix(id, "/kube-vitals-kubelet") {
+				t.Errorf("%s: got %s:\n%s", values, id, text)
 			}
 		}
 	}

@@ -65,6 +65,7 @@ func (c *prometheusCluster) testNodeWithoutSeries(t *testing.T) {
 		!strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
 	}
+	c.awaitEvent(t, []string{"describe", "node", node}, "Warning", unavailable, "(not-in-engine)")
 	c.kubectl(t, "delete", "node", node)
 	c.awaitHealthy(t)
 }

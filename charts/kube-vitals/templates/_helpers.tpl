@@ -67,13 +67,19 @@ of its preset. NetworkPolicies see the port of the pod: the port in a URL is tha
 {{- end }}
 {{- end }}
 
+{{/* "true" if the server sends tokens to kubelets. */}}
+{{- define "kube-vitals.sendsToken" -}}
+{{- $names := "kubelet-client-certificate|deprecated-kubelet-completely-insecure" }}
+{{- if not (or (include "kube-vitals.usesPrometheus" .) (include "kube-vitals.hasFlag" (dict "root" . "names" $names))) }}true{{ end }}
+{{- end }}
+
 {{/*
 The ServiceAccount whose tokens the server sends to kubelets. Empty in the single-account form: kubelet.serviceAccount.create
-is false and names none. Also empty if the server sends no requests to kubelets.
+is false and names none. Also empty if the server sends none.
 */}}
 {{- define "kube-vitals.kubeletServiceAccountName" -}}
 {{- $name := dig "serviceAccount" "name" "" .Values.kubelet }}
-{{- if and (or $name (include "kube-vitals.createKubeletServiceAccount" .)) (not (include "kube-vitals.usesPrometheus" .)) }}
+{{- if and (or $name (include "kube-vitals.createKubeletServiceAccount" .)) (include "kube-vitals.sendsToken" .) }}
 {{- default (printf "%s-kubelet" (include "kube-vitals.fullname" .)) $name }}
 {{- end }}
 {{- end }}
@@ -83,7 +89,7 @@ is false and names none. Also empty if the server sends no requests to kubelets.
 add the defaults of new sections.
 */}}
 {{- define "kube-vitals.createKubeletServiceAccount" -}}
-{{- if and (dig "serviceAccount" "create" true .Values.kubelet) (not (include "kube-vitals.usesPrometheus" .)) }}true{{ end }}
+{{- if and (dig "serviceAccount" "create" true .Values.kubelet) (include "kube-vitals.sendsToken" .) }}true{{ end }}
 {{- end }}
 
 {{/*
