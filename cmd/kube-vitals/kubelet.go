@@ -70,7 +70,7 @@ func (o *options) longestTimeout() time.Duration { return o.interval() * 9 / 10 
 func (o *options) validateKubelet() {
 	o.validateRateWindow()
 	o.validateCredentials()
-	if port := o.Kubelet.Port; port < 0 || port > math.MaxUint16 {
+	if port := o.Kubelet.Port; port < 1 || port > math.MaxUint16 {
 		o.errorf("--kubelet-port must be from 1 to %d, but is %d", math.MaxUint16, port)
 	}
 	switch {

@@ -20,7 +20,6 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/server"
-	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 )
 
 const (
@@ -168,10 +167,7 @@ func (o *options) complete() {
 	if !o.all.Changed("active-resolution") && !o.usesPrometheus() && o.interval() > defaultActiveResolution {
 		o.Active.Resolution = defaultActiveResolution
 	}
-	o.Kubelet.Port = cmp.Or(o.Kubelet.Port, kubelet.DefaultPort)
 	o.Kubelet.Timeout = cmp.Or(o.Kubelet.Timeout, min(kubelet.DefaultTimeout, o.longestTimeout()))
-	o.ServingCert.Lifetime = cmp.Or(o.ServingCert.Lifetime, servingcert.DefaultLifetime)
-	o.ServingCert.Settle = cmp.Or(o.ServingCert.Settle, servingcert.DefaultSettle)
 	o.Authentication.RemoteKubeConfigFile = cmp.Or(o.Authentication.RemoteKubeConfigFile, o.Kubeconfig)
 	o.Authorization.RemoteKubeConfigFile = cmp.Or(o.Authorization.RemoteKubeConfigFile, o.Kubeconfig)
 }

@@ -166,7 +166,8 @@ func TestErrors(t *testing.T) {
 		"--tls-secret=s --tls-names=a": {`NAME.NAMESPACE.svc:PORT, but it is "a"`},
 		"--tls-secret=s --tls-names=a.b.svc --tls-lifetime=1m": {
 			"since it is renewed in its last third: they are 1m0s and 10m0s"},
-		"--tls-secret=s --tls-names=a.b.svc --tls-cert-file=c --tls-private-key-file=k --tls-settle=0": {
+		"--tls-secret=s --tls-names=a.b.svc --tls-cert-file=c --tls-private-key-file=k --tls-settle=0 --kubelet-port=0": {
+			"--kubelet-port must be from 1", "a certificate must be at least 6 times",
 			"--tls-secret and --tls-cert-file exclude each other"},
 		"--metric-resolution=4s": {
 			"--metric-resolution must be at least 5s, but is 4s"},

@@ -43,7 +43,7 @@ type Reads interface {
 // implement it.
 type Explainer interface {
 	// Explain returns why an object, which may not exist, has no metrics. The text is for users who
-	// may read the object.
+	// may get all objects of the kind, of pods in the namespace.
 	Explain(ctx context.Context, namespace, name string, now time.Time) (reason.Reason, string)
 	// Summarize returns how many of the known objects have no metrics for which reason, as the end
 	// of a sentence. It waits for nothing.
@@ -55,8 +55,8 @@ type Config struct {
 	View  *view.View
 	Reads Reads // may be nil
 
-	// ExplainPods and ExplainNodes explain what is missing to users who may read the objects
-	// themselves, as Authorizer decides. Without them, users learn only that it is missing.
+	// ExplainPods and ExplainNodes explain what is missing to users who may get all nodes, or all
+	// pods of the namespace, as Authorizer decides. Without them, users learn only that it is missing.
 	ExplainPods, ExplainNodes Explainer
 	Authorizer                authorizer.Authorizer
 	// FromEngine is set if usage is read from an engine: NotFound errors then do not name a kubelet.

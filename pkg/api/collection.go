@@ -27,9 +27,9 @@ type resource interface {
 	kind() encode.Kind
 	name() string // in paths
 
-	// get returns the object of that name, or nil. The namespace of nodes is "".
+	// get returns the running pod or the node of that name, or nil. The namespace of nodes is "".
 	get(namespace, name string) *inventory.Object
-	// list returns the objects in a namespace (in all if it is "") that match the selector, sorted by
+	// list returns the nodes, or the running pods in a namespace (in all if it is ""), that match, sorted by
 	// namespace and name. The slice belongs to the caller.
 	list(namespace string, selector labels.Selector) []*inventory.Object
 	// items yields the index of each object and its usage and further resources, or no Usage if there

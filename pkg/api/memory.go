@@ -19,9 +19,9 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 )
 
-// format is what a response in a format takes until it is written, in bytes. BenchmarkListMemory
+// cost is what a response in a format takes until it is written, in bytes. BenchmarkListMemory
 // measures it.
-type format struct {
+type cost struct {
 	container int64 // for each container; a node, or a pod with fewer containers, counts as two
 	label     int64 // for each label
 	text      int64 // for each byte of names and labels
@@ -58,19 +58,19 @@ type memoryPool struct {
 	largest int64
 }
 
-// memoryRequest is what WithResponseMemory knows of a request. reserve reserves memory for it, and
+// negotiated is what WithResponseMemory has negotiated for a request. reserve reserves memory for it, and
 // ConvertToTable reads table from it.
-type memoryRequest struct {
-	pools  []memoryPool
-	user   string
-	max    int64
-	format format
-	table  string // the API version of the table that is requested; "": something else
+type negotiated struct {
+	pools []memoryPool
+	user  string
+	max   int64
+	cost  cost
+	table string // the API version of the table that is requested; "": something else
 
 	release func() // nil: nothing is reserved
 }
 
-type memoryRequestKey struct{}
+type negotiatedKey struct{}
 
 // WithResponseMemory limits the memory of responses. A request for which there is not enough is rejected
 // with status 429. The filter needs the request info and the user, which the API server's
@@ -89,8 +89,8 @@ func WithResponseMemory(
 			next.ServeHTTP(w, r)
 			return
 		}
-		m := &memoryRequest{pools: pools, max: limit.Max}
-		m.format, m.table = formatOf(r, serializer)
+		m := &negotiated{pools: pools, max: limit.Max}
+		m.cost, m.table = costOf(r, serializer)
 		if user, ok := request.UserFrom(r.Context()); ok {
 			m.user = fair.UserOf(user)
 		}
@@ -99,63 +99,63 @@ func WithResponseMemory(
 				m.release()
 			}
 		}()
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), memoryRequestKey{}, m)))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), negotiatedKey{}, m)))
 	})
 }
 
 // tableScope allows the conversions that the library allows for a resource with tables.
 var tableScope = &handlers.RequestScope{TableConvertor: rest.NewDefaultTableConvertor(metrics.Resource(""))}
 
-// formatOf returns the format that the request accepts, and the API version if that is a table. The
+// costOf returns the cost in the format that the request accepts, and the API version if that is a table. The
 // library rejects a request for which there is none.
-func formatOf(r *http.Request, serializer runtime.NegotiatedSerializer) (f format, table string) {
+func costOf(r *http.Request, serializer runtime.NegotiatedSerializer) (c cost, table string) {
 	media, info, err := negotiation.NegotiateOutputMediaType(r, serializer, tableScope)
 	if err != nil {
-		return f, ""
+		return c, ""
 	}
 	if media.Convert != nil && media.Convert.Kind == "Table" {
 		table = media.Convert.GroupVersion().String()
 	}
 	switch {
 	case info.MediaType == runtime.ContentTypeYAML: // the library makes it from a tree of what JSON contains
-		return format{container: 16 << 10, label: 1152, text: 8, whole: true}, table
+		return cost{container: 16 << 10, label: 1152, text: 8, whole: true}, table
 	case media.Convert != nil, info.PrettySerializer != nil && info.Serializer == info.PrettySerializer:
-		return format{container: 2 << 10, label: 160, text: 5, whole: true}, table
+		return cost{container: 2 << 10, label: 160, text: 5, whole: true}, table
 	}
 	// Nearly all is usage, which a response that a slow client reads keeps in memory when a scrape has
 	// replaced it. Of the labels, only those of one object are in memory at a time.
-	return format{container: 512, label: 120, text: 4}, table
+	return cost{container: 512, label: 120, text: 4}, table
 }
 
 // size returns the memory for a response with these objects.
-func (f format) size(objects []*inventory.Object) int64 {
+func (c cost) size(objects []*inventory.Object) int64 {
 	var containers, text, largest int64
 	for _, o := range objects {
 		containers += max(minContainers, int64(len(o.Containers)))
-		if !f.whole && len(o.Labels) <= maxSmallLabels {
+		if !c.whole && len(o.Labels) <= maxSmallLabels {
 			continue
 		}
-		n := int64(len(o.Namespace)+len(o.Name)) * f.text
+		n := int64(len(o.Namespace)+len(o.Name)) * c.text
 		for key, value := range o.Labels.All() {
-			n += f.label + int64(len(key)+len(value))*f.text
+			n += c.label + int64(len(key)+len(value))*c.text
 		}
 		text += n
 		largest = max(largest, n)
 	}
-	if !f.whole {
+	if !c.whole {
 		text = largest
 	}
-	return containers*f.container + text
+	return containers*c.container + text
 }
 
 // reserve reserves memory for a response with these objects.
 func reserve(ctx context.Context, objects []*inventory.Object) error {
-	m, ok := ctx.Value(memoryRequestKey{}).(*memoryRequest)
+	m, ok := ctx.Value(negotiatedKey{}).(*negotiated)
 	if !ok {
 		return nil
 	}
-	need := max(tinyBytes, m.format.size(objects))
-	if m.format.whole && need > m.max {
+	need := max(tinyBytes, m.cost.size(objects))
+	if m.cost.whole && need > m.max {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
 			Message: fmt.Sprintf("a response with %d objects in this format needs about %d MiB of memory, more than the "+

@@ -21,12 +21,12 @@ import (
 const authorizeTimeout = time.Second
 
 // notFound returns a NotFound error with the reason: for an object that does not exist, users must
-// do something else than for one without metrics. An object is known if the inventory has it.
+// do something else than for one without metrics. It is known if get returns it.
 func (c *collection) notFound(ctx context.Context, name string, known bool, now time.Time) error {
 	namespace := request.NamespaceValue(ctx)
 	err := apierrors.NewNotFound(metrics.Resource(c.GetSingularName()), name)
 	if c.explainer == nil || !c.mayGetObjects(ctx) {
-		err.ErrStatus.Message += ": " + c.missing(namespace, name, known)
+		err.ErrStatus.Message += ": " + c.withoutReason(namespace, name, known)
 		return err
 	}
 	reason, text := c.explainer.Explain(ctx, namespace, name, now)
@@ -35,9 +35,8 @@ func (c *collection) notFound(ctx context.Context, name string, known bool, now 
 	return err
 }
 
-// missing returns what users are told of an object without metrics if they may not read the object
-// itself. It is known if the inventory has it.
-func (c *collection) missing(namespace, name string, known bool) string {
+// withoutReason returns what users are told of an object without metrics if they may not get such objects.
+func (c *collection) withoutReason(namespace, name string, known bool) string {
 	source := "from its node's kubelet"
 	if c.config.FromEngine {
 		source = "in the engine that kube-vitals reads"

@@ -39,7 +39,7 @@ func (c *collection) ConvertToTable(ctx context.Context, object, options runtime
 	}
 	now := c.config.Clock.At(c.config.Now())
 	var metadata [][]byte
-	m, _ := ctx.Value(memoryRequestKey{}).(*memoryRequest)
+	m, _ := ctx.Value(negotiatedKey{}).(*negotiated)
 	if m != nil && m.table != "" && (o == nil || o.IncludeObject == "" || o.IncludeObject == metav1.IncludeMetadata) {
 		metadata = list.MetadataJSON(m.table)
 	}

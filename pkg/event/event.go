@@ -224,7 +224,7 @@ func (r *Reporter) reportSource(ctx context.Context, now time.Time) {
 // recordOnDeployment records an event on the Deployment of kube-vitals. If that is not possible now, it
 // returns false, and is tried again with the next interval. The Deployment is read because kubectl
 // describe finds events by the UID.
-func (r *Reporter) recordOnDeployment(ctx context.Context, reason, message string, now time.Time) bool {
+func (r *Reporter) recordOnDeployment(ctx context.Context, kind, message string, now time.Time) bool {
 	if !r.limiter.TryAccept() {
 		return false
 	}
@@ -243,7 +243,7 @@ func (r *Reporter) recordOnDeployment(ctx context.Context, reason, message strin
 	}
 	r.record(&corev1.ObjectReference{
 		APIVersion: "apps/v1", Kind: "Deployment", Namespace: r.Namespace, Name: r.Deployment, UID: d.UID,
-	}, reason, message, now)
+	}, kind, message, now)
 	return true
 }
 

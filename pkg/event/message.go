@@ -15,12 +15,12 @@ const nodeRestored = "kube-vitals can read the metrics of this node again"
 
 // nodeMessage returns the message about a node that fails.
 func nodeMessage(cause reason.Reason) string {
-	return "kube-vitals cannot read the metrics of this node: " + explain(cause)
+	return "kube-vitals cannot read the metrics of this node: " + describeNodes(cause)
 }
 
 // deploymentMessage returns the message about many nodes that fail.
 func deploymentMessage(cause reason.Reason, failing, nodes int) string {
-	return fmt.Sprintf("kube-vitals cannot read the metrics of %d of %d nodes: %s", failing, nodes, explain(cause))
+	return fmt.Sprintf("kube-vitals cannot read the metrics of %d of %d nodes: %s", failing, nodes, describeNodes(cause))
 }
 
 // deploymentRestored returns the message that no longer many nodes fail.
@@ -37,9 +37,9 @@ func engineMessage(cause reason.Reason) string {
 		describe(cause, cause.DescribeEngine(), reason.EngineFailing.URL())
 }
 
-// explain returns the problem, the name, the cure and the URL of a reason. It is that of kubelets:
+// describeNodes returns the problem, the name, the cure and the URL of a reason. It is that of kubelets:
 // with an engine, nodes fail with NotInEngine only, which has one description.
-func explain(cause reason.Reason) string { return describe(cause, cause.Describe(), cause.URL()) }
+func describeNodes(cause reason.Reason) string { return describe(cause, cause.Describe(), cause.URL()) }
 
 func describe(cause reason.Reason, description reason.Description, url string) string {
 	text := fmt.Sprintf("%s (%s)", description.Problem, cause)

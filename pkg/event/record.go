@@ -23,16 +23,16 @@ const retryFor = 30 * time.Minute
 
 // record adds an event to those to write. An event that waits for the API server keeps the time at which
 // it was due.
-func (r *Reporter) record(object *corev1.ObjectReference, reason, message string, due time.Time) {
+func (r *Reporter) record(object *corev1.ObjectReference, kind, message string, due time.Time) {
 	at := metav1.NewTime(due)
 	name := util.GenerateEventName(object.Name, time.Now().UnixNano()) // two may be due at once
-	kind := corev1.EventTypeWarning
-	if reason == metricsRestored {
-		kind = corev1.EventTypeNormal
+	eventType := corev1.EventTypeWarning
+	if kind == metricsRestored {
+		eventType = corev1.EventTypeNormal
 	}
 	counted, err := r.correlator.EventCorrelate(&corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: cmp.Or(object.Namespace, metav1.NamespaceDefault), Name: name},
-		InvolvedObject: *object, Type: kind, Reason: reason, Message: message,
+		InvolvedObject: *object, Type: eventType, Reason: kind, Message: message,
 		FirstTimestamp: at, LastTimestamp: at, Count: 1,
 		Source: corev1.EventSource{Component: component}, ReportingController: component,
 	})

@@ -131,7 +131,7 @@ func (c *client) query(ctx context.Context, k kind, emit func(*decode.Series)) (
 	request.Header.Set("Accept-Encoding", "gzip") // explicitly, so that the limits apply to both sizes
 	decoded, err := c.read(request, emit)
 	if err != nil {
-		return nil, explain(err, k, c.url.Host)
+		return nil, withCure(err, k, c.url.Host)
 	}
 	return decoded, nil
 }
@@ -182,9 +182,9 @@ func statusError(code int, isJSON bool, body io.Reader) error {
 	return reason.Errorf(reason.OfStatus(code), "%s", text)
 }
 
-// explain adds to an error which query failed and what to do. It removes the URLs that libraries
+// withCure adds to an error which query failed and what to do. It removes the URLs that libraries
 // put in front of the cause: those of the configuration may have passwords.
-func explain(err error, k kind, engine string) error {
+func withCure(err error, k kind, engine string) error {
 	for request := (*url.Error)(nil); errors.As(err, &request); {
 		err = request.Err
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/http"
 	"syscall"
 )
 
@@ -20,7 +19,6 @@ import (
 func Of(err error) Reason {
 	var (
 		known     *Error
-		tooMany   *http.MaxBytesError
 		authority x509.UnknownAuthorityError
 		name      x509.HostnameError
 		invalid   x509.CertificateInvalidError
@@ -37,8 +35,6 @@ func Of(err error) Reason {
 		return Canceled
 	case errors.As(err, &known):
 		return known.Reason
-	case errors.As(err, &tooMany):
-		return BodyTooLarge
 	case errors.As(err, &dns):
 		return DNS
 	case isOp && op.Op == "dial" && op.Timeout():

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"net/url"
 	"os"
 	"syscall"
@@ -35,7 +34,6 @@ func TestOf(t *testing.T) {
 		{op("dial", &net.DNSError{Err: "timeout", IsTimeout: true}), DNS},
 		{Errorf(NoToken, "no token: %w", io.EOF), NoToken},
 		{&Error{NoToken, context.Canceled}, Canceled},
-		{&http.MaxBytesError{}, BodyTooLarge},
 		{op("dial", syscall.ECONNREFUSED), ConnectRefused},
 		{op("dial", syscall.EHOSTUNREACH), Unreachable},
 		{op("read", syscall.ECONNRESET), ConnectionLost},

@@ -48,8 +48,8 @@ type nodeReader struct {
 }
 
 // Read counts as a read of the metrics of nodes, or of pods on them, by name or by label selector.
-// They are active from now on. A reader is a hash of who reads what; 0: the reader's next reads
-// cannot be predicted. Names of unknown nodes are ignored, and a name may occur more than once. The
+// They are active from now on. The id is a hash of who reads what; 0: the next reads cannot
+// be predicted. Names of unknown nodes are ignored, and a name may occur more than once. The
 // size is the number of objects that were read: if it does not change, nor do the nodes in general.
 func (s *Scraper) Read(id uint64, size int, nodes iter.Seq[string]) {
 	if s.Active.Resolution == 0 {

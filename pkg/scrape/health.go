@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -15,7 +16,7 @@ var _ health.Source = (*Scraper)(nil)
 
 // add adds a result to what is known of a node.
 func add(n *health.Node, r *Result, report *usage.Report) {
-	n.Add(time.Now(), r.Took, r.Reason, r.Err)
+	n.Add(time.Now(), r.Took, reason.Of(r.Err), r.Err)
 	if r.Err != nil {
 		return
 	}

@@ -77,7 +77,6 @@ type Result struct {
 	Kind    Kind
 	Skipped [usage.NumSkipReasons]int // lines that were skipped, by reason
 	Err     error                     // nil: success
-	Reason  reason.Reason             // of Err
 
 	Containers int // in the response
 }
@@ -254,8 +253,7 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 	if ctx.Err() != nil {
 		return
 	}
-	result.Err, result.Reason = err, reason.Of(err)
-	result.Late, result.Took = start-t.due+timing.Queued, timing.Took
+	result.Err, result.Late, result.Took = err, start-t.due+timing.Queued, timing.Took
 	var before, now health.Attempts
 	exists := t.unlessDeleted(func() {
 		if err == nil {

@@ -78,7 +78,7 @@ func (f *firstMetrics) check() error {
 		f.since = time.Now()
 	}
 	if f.met = f.warmedUp() || time.Since(f.since) >= firstMetricsTimeout; !f.met {
-		return errors.New("some nodes have not been scraped yet")
+		return errors.New("the first metrics have not been read yet")
 	}
 	return nil
 }

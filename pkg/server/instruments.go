@@ -52,8 +52,8 @@ func newInstruments(c Config, clock usage.Clock) *instruments {
 	i.lateness = i.newHistogram("scrape_lateness_seconds",
 		"Delay of a scrape by this server: its late start, and its wait for permits to connect and to read.",
 		0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 15)
-	i.skipped = i.newCounters("samples_skipped_total", "Lines in responses of kubelets that were skipped, by reason.",
-		"reason")
+	i.skipped = i.newCounters("samples_skipped_total",
+		"Lines of kubelets, or samples of an engine, that were skipped, by reason.", "reason")
 	for r := range usage.SkipReason(usage.NumSkipReasons) {
 		i.skipped.WithLabelValues(r.String())
 	}
@@ -83,7 +83,8 @@ func (i *instruments) registerState(metrics *store.Store, nodes, pods *inventory
 		older     = newDesc("older_samples_total", "Samples that were ignored because they were older than the previous one.")
 		stepsBack = newDesc("clock_steps_back_total", "Series restarted because their samples stayed older than before.")
 		jumps     = newDesc("clock_jumps_total", "Jumps of the offset between a node's clock and the clock of this server.")
-		baselines = newDesc("baselines_total", "First samples of a series or after a restart, which give no rate yet.")
+		baselines = newDesc("baselines_total",
+			"First samples of a series, also after a restart: there is no earlier one for a rate.")
 	)
 	i.collect(func(out chan<- prometheus.Metric) {
 		out <- gauge(known, float64(nodes.LenOf(inventory.PhaseUnknown)), "node")
@@ -176,7 +177,7 @@ func (i *instruments) Scraped(r scrape.Result) {
 		i.active.Inc()
 	case scrape.Regular:
 	}
-	i.scrapes.add(r.Reason)
+	i.scrapes.add(reason.Of(r.Err))
 	if r.Err == nil {
 		i.countSkipped(r.Skipped)
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"regexp"
 	"strings"
@@ -46,7 +47,7 @@ func newTestInstruments() *instruments {
 	skipped.Skipped[usage.BadValue] = 2
 	for _, r := range []scrape.Result{
 		skipped, {Node: "a", Late: -time.Second, Kind: scrape.OfActive}, {Node: "b", Kind: scrape.OfActive},
-		{Node: "b", Err: errors.New("timeout"), Reason: reason.Timeout, Skipped: skipped.Skipped},
+		{Node: "b", Err: context.DeadlineExceeded, Skipped: skipped.Skipped},
 	} {
 		i.Scraped(r)
 	}

@@ -27,7 +27,7 @@ const (
 	// allows for differing clocks.
 	kubeletTokenMargin = 10 * time.Second
 	// kubeletTokenTimeout is the timeout of a request to the API server. A scrape that waits for
-	// the request has a timeout of 10 seconds.
+	// the request has a timeout of 10 seconds by default.
 	kubeletTokenTimeout = 8 * time.Second
 )
 

@@ -12,8 +12,8 @@ import (
 // window apart, so the first is at least the rate window older than the newest sample.
 const historySize = 5
 
-// A change of the load is more than usualNoise times its noise and more than a share of
-// leastChange. The noise is a mean of about the last noiseSpan changes. See docs/dev/measurements.md,
+// A change of the load is more than usualNoise times its noise plus a share of leastChange of the larger
+// rate. The noise is a mean of about the last noiseSpan changes. See docs/dev/measurements.md,
 // which compares other rules.
 const (
 	usualNoise  = 3.5
@@ -26,9 +26,9 @@ const (
 // because a rate from the previous sample would cover too little time. It starts with the first sample of
 // the series, even if the container is too young for a rate. One struct keeps a container in 128 bytes.
 type history struct {
-	count  uint8 // of points; 0: the history has only unserved
-	sparse uint8 // consecutive samples that were not dense
-	noisy  uint8 // changes of which noise is the mean, at most noiseSpan; 0: noise is not known
+	count   uint8 // of points; 0: the history has only unserved
+	sparse  uint8 // consecutive samples that were not dense
+	changes uint8 // of which noise is the mean, at most noiseSpan; 0: noise is not known
 	// noise is by how much the rate between two points usually differs from what the two rates before
 	// lead to expect, in cores. So a ramp has none. The newest points do not count: what they change
 	// is compared with the noise before.
@@ -86,7 +86,7 @@ func (s *series) widen(amount usage.Amount, cur *usage.Sample, isDense bool, a *
 // steadySince returns the oldest point since which the load has not changed, not before oldest and at
 // least a quarter of the rate window before cur.
 func (h *history) steadySince(oldest, cur usage.Reading, rateWindow time.Duration) usage.Reading {
-	if h.noisy == 0 {
+	if h.changes == 0 {
 		return oldest
 	}
 	base := cur
@@ -147,6 +147,6 @@ func (h *history) add(prev usage.Reading, rateWindow time.Duration) {
 	}
 	p := &h.points
 	change := math.Abs(cores(p[0], p[1]) - 2*cores(p[1], p[2]) + cores(p[2], p[3]))
-	h.noisy = min(h.noisy+1, noiseSpan)
-	h.noise += (change - h.noise) / float64(h.noisy)
+	h.changes = min(h.changes+1, noiseSpan)
+	h.noise += (change - h.noise) / float64(h.changes)
 }

@@ -33,13 +33,13 @@ func (n *node) accept(c *container, s *usage.Sample, a *arrival) bool {
 	}
 	isForeign := func(r reading) bool {
 		return runsOn || isComparable && (isEarlier(r) && !n.mayHaveMoved(r, state, now) ||
-			n.startedBeforeJump(r, state, now) || n.usedTooMuch(r, state, a))
+			n.startedBeforeJump(r, state, now) || n.usedTooMuch(r, state, a, now))
 	}
 	if c.sampled && !c.isProven {
 		if isForeign(c.prev) || state.EarliestStart == 0 && c.startMoved(s) != 0 {
 			c.series = series{}
 		}
-		if !c.sampled || isComparable && !c.hasAmount { // the snapshot is from before prev
+		if !c.sampled || isComparable && !c.hasAmount { // the snapshot may be of another pod, too
 			c.pod.snapshot, c.pod.changed, a.dropped = nil, true, true
 		}
 	}
@@ -72,8 +72,8 @@ func (n *node) startedBeforeJump(r reading, state ContainerState, now usage.Time
 // start in the API server, or since its pod was created there, if that is longer ago: a node's clock
 // may have been ahead when the container started. The margin also covers a clock that was set back by
 // up to usage.MaxLead.
-func (n *node) usedTooMuch(r reading, state ContainerState, a *arrival) bool {
-	age := a.at.Add(n.clock.offset()).Sub(state.EarliestStart)
+func (n *node) usedTooMuch(r reading, state ContainerState, a *arrival, now usage.Time) bool {
+	age := now.Sub(state.EarliestStart)
 	if state.PodCreatedAt != 0 {
 		age = max(age, a.at.Sub(state.PodCreatedAt))
 	}

@@ -269,7 +269,7 @@ type Counts struct {
 	OlderSamples   uint64 // ignored samples that were older than the previous one
 	ClockStepsBack uint64 // series restarted because their samples stayed older
 	ClockJumps     uint64 // jumps of the offset between a node's clock and ours
-	Baselines      uint64 // samples that started a series, without a rate yet
+	Baselines      uint64 // samples that started a series
 }
 
 type counts struct{ older, stepsBack, clockJumps, baselines atomic.Uint64 }

@@ -28,7 +28,7 @@ func (l *List) writeJSON(w *writer, apiVersion string) error {
 	b = append(b, meta...)
 	b = append(b, `,"items":[`...)
 	for i := range l.Items {
-		w.prefetch(l.Items, i)
+		prefetch(l.Items, i)
 		if i > 0 {
 			b = append(b, ',')
 		}
@@ -48,7 +48,7 @@ func (l *List) MetadataJSON(apiVersion string) [][]byte {
 	defer l.response.encoder.release(w)
 	all := make([][]byte, len(l.Items))
 	for i := range l.Items {
-		w.prefetch(l.Items, i)
+		prefetch(l.Items, i)
 		b := appendTypeJSON(w.buffer[:0], "PartialObjectMetadata", apiVersion)
 		b = append(b, `,"metadata":`...)
 		w.buffer = append(w.appendMetaJSON(b, &l.Items[i]), '}')

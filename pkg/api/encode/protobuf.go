@@ -37,7 +37,7 @@ func (l *List) writeProtobuf(w *writer, apiVersion string) error {
 	}
 	size := fieldSize(len(meta))
 	for i := range l.Items {
-		w.prefetch(l.Items, i)
+		prefetch(l.Items, i)
 		size += fieldSize(l.Items[i].sizeProtobuf(w))
 	}
 	b, err := appendEnvelope(w.buffer[:0], string(l.response.kind)+"List", apiVersion, size)
@@ -46,7 +46,7 @@ func (l *List) writeProtobuf(w *writer, apiVersion string) error {
 	}
 	b = appendStringField(b, lengthTag(1), string(meta))
 	for i := range l.Items {
-		w.prefetch(l.Items, i)
+		prefetch(l.Items, i)
 		b = append(b, lengthTag(2), 0)
 		start := len(b)
 		b = endMessage(l.Items[i].appendProtobuf(b, w), start)

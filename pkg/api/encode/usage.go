@@ -90,8 +90,8 @@ func (p *Pod) typed(meta metav1.ObjectMeta, extra Extra) runtime.Object {
 // resourceSwap is the name under which swap is served; `kubectl top --show-swap` reads it.
 const resourceSwap corev1.ResourceName = "swap"
 
-// resourceList returns an Amount as the API's type. CPU is printed in nanocores ("1234567n") and
-// memory in the largest binary unit that keeps every byte, which is usually Ki.
+// resourceList returns an Amount as the API's type. CPU is printed in the largest of n, u, m … that keeps
+// every nanocore ("1234567n", "153m"), memory in the largest binary unit that keeps every byte, usually Ki.
 func resourceList(a *usage.Amount, extra []usage.Resource) corev1.ResourceList {
 	list := corev1.ResourceList{
 		corev1.ResourceCPU:    *resource.NewScaledQuantity(clamp(a.CPUNanocores), resource.Nano),

@@ -2,6 +2,7 @@ package encode
 
 import (
 	"io"
+	"runtime"
 	"unsafe"
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
@@ -20,7 +21,6 @@ type writer struct {
 	buffer []byte // reused by the next response, as all below
 	text   []byte // of encodeLabels
 	labels labelCache
-	read   int // of prefetch
 
 	now     usage.Time // the creationTimestamp of all items
 	nowJSON []byte
@@ -104,7 +104,7 @@ const prefetched = 32
 // list are not in the caches of the processor, and encoding would wait for one after the other. Here,
 // the reads do not depend on each other, so the processor does many at the same time. BenchmarkList
 // takes half the CPU.
-func (w *writer) prefetch(items []Item, i int) {
+func prefetch(items []Item, i int) {
 	if i%prefetched != 0 {
 		return
 	}
@@ -127,5 +127,5 @@ func (w *writer) prefetch(items []Item, i int) {
 			}
 		}
 	}
-	w.read = read
+	runtime.KeepAlive(read)
 }
