@@ -267,7 +267,7 @@ func (d *doctor) checkNodesByAPI(ctx context.Context, c Check) []Check {
 	switch {
 	case d.measured == nil:
 		return c.Skip(noConnection, "the metrics API does not respond")
-	case d.target.Kind == KubeVitals && !d.target.serves(d.apiServices["v1beta1"]):
+	case d.target.Kind == KubeVitals && d.apiServices["v1beta1"] != nil && !d.target.serves(d.apiServices["v1beta1"]):
 		return c.Skip(noConnection, "v1beta1 of the metrics API leads to another server than %s", d.target)
 	}
 	all := 0

@@ -37,7 +37,8 @@ func (d *doctor) permissions() []permission {
 		kubelet = name
 		list = append(list, permission{account, "create", "serviceaccounts/token", ns, name, false})
 	}
-	if w.flag("--kubelet-client-certificate", "--deprecated-kubelet-completely-insecure") == "" && !w.usesEngine() {
+	sendsToken := w.flag("--kubelet-client-certificate") == "" && !w.isSet("--deprecated-kubelet-completely-insecure")
+	if sendsToken && !w.usesEngine() {
 		list = append(list, permission{kubelet, "get", "nodes/metrics", "", "", false})
 		if d.target.Kind == KubeVitals {
 			list = append(list, permission{kubelet, "get", "nodes/stats", "", "", true})
@@ -60,7 +61,7 @@ func (d *doctor) permissions() []permission {
 	if name := w.flag("--tls-ca-configmap"); name != "" {
 		list = append(list, permission{account, "get+update", "configmaps", ns, name, true})
 	}
-	if events := w.flag("--node-events"); events != "" && events != "false" {
+	if w.isSet("--node-events") {
 		list = append(list, permission{account, "create+patch", "events", ns, "", true})
 		if ns != metav1.NamespaceDefault {
 			list = append(list, permission{account, "create+patch", "events", metav1.NamespaceDefault, "", true})

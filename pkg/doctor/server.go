@@ -66,6 +66,12 @@ func (w *workload) flag(names ...string) (value string) {
 	return value
 }
 
+// isSet reports whether a flag is set to true.
+func (w *workload) isSet(name string) bool {
+	value := w.flag(name)
+	return value != "" && value != "false"
+}
+
 // account returns the name of the server's ServiceAccount.
 func (w *workload) account() string { return cmp.Or(w.spec.ServiceAccountName, "default") }
 

@@ -19,6 +19,8 @@ const (
 	// ignoreSamplesFor is how long samples are not used to estimate a node's clock after one was
 	// ahead of it.
 	ignoreSamplesFor = time.Hour
+	// unreportedFor is longer than a kubelet omits a running container, or than most outages of a node.
+	unreportedFor = 10 * time.Minute
 )
 
 // bounds are limits of the offset of a node's clock.
@@ -112,6 +114,12 @@ func (c *nodeClock) offset() time.Duration {
 		return c.min
 	}
 	return min(max(0, c.min), c.max)
+}
+
+// mayHaveShown reports whether the start of a container that was not reported before may be from before the
+// clock was set back: then the container is older than it looks.
+func (c *nodeClock) mayHaveShown(start, now usage.Time) bool {
+	return start < c.maxShown && now.Sub(c.setBackAt) <= unreportedFor
 }
 
 // isAfterJump reports whether a sample of the scrape that showed a jump was certainly taken after

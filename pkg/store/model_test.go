@@ -203,16 +203,15 @@ func (m *model) watchClock(n *modelNode, r report) (jumped bool) {
 func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 	n.self.next(r.node, in)
 
-	r.containers = slices.DeleteFunc(slices.Clone(r.containers), func(c reported) bool { // 7: containers that ended
-		at, removed := n.removed[c.key.podKey]
-		return !(removed && (r.sent < at || in.ours(c.sample) < at.Add(time.Second))) &&
-			c.sample.Has&(usage.HasCPU|usage.HasMemory) == 0 && !m.state(n.name, c.key).Running
-	})
-	all := len(r.containers)
-	r.containers = slices.DeleteFunc(r.containers, func(c reported) bool { // 9: samples of the removed pod
+	isOfRemoved := func(c reported) bool { // 9
 		at, removed := n.removed[c.key.podKey]
 		return removed && (r.sent < at || in.ours(c.sample) < at.Add(time.Second))
+	}
+	r.containers = slices.DeleteFunc(slices.Clone(r.containers), func(c reported) bool { // 7: containers that ended
+		return c.sample.Has&(usage.HasCPU|usage.HasMemory) == 0 && !m.state(n.name, c.key).Running && !isOfRemoved(c)
 	})
+	all := len(r.containers)
+	r.containers = slices.DeleteFunc(r.containers, isOfRemoved)
 	after := map[containerKey]*modelContainer{}
 	pods := map[podKey]bool{}
 	var foreign, ended []containerKey
@@ -529,7 +528,8 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 	case v.since.Has != 0 && v.since.Untimed != s.Untimed: // 1: times by two clocks
 		v.restart(s, in)
 	case v.since.Has == 0:
-		absent := v.absent
+		shown := s.StartedAt < in.node.shown && in.at.Sub(in.node.setBackAt) <= 10*time.Minute // 3: it may look too young
+		absent := v.absent && !shown
 		v.restart(s, in)
 		if in.afterJump() && !s.Untimed && s.At.Add(-in.node.highestBefore) <= in.node.jumpedAt {
 			v.doubt = 1 // 3: kubelets repeat samples, so it may be from before the jump
@@ -695,7 +695,7 @@ func (v *metric) meanSinceStart(s usage.Sample, in *incoming) {
 	switch {
 	case s.Untimed: // the start is by the node's clock, the sample by ours
 	case s.StartedAt == 0, age < 10*time.Second, age > min(time.Minute, in.model.maxAge):
-	case in.afterJump(), v.doubt > 0, v.jumps != in.node.jumps, s.StartedAt < in.node.shown:
+	case in.afterJump(), v.doubt > 0, v.jumps != in.node.jumps:
 	case nanocores >= math.MaxInt64, in.capacity != 0 && nanocores > float64(in.capacity):
 	default:
 		v.serve(s, uint64(nanocores), age, in)

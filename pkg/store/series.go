@@ -85,7 +85,7 @@ func (s *series) observe(cur *usage.Sample, a *arrival) bool {
 	}
 	if startsOver, fromZero := s.startsOver(cur); startsOver {
 		s.restart(cur, a)
-		return fromZero && s.applyMeanSinceStart(cur, a)
+		return fromZero && !a.clock.mayHaveShown(cur.StartedAt, a.at) && s.applyMeanSinceStart(cur, a)
 	}
 	return s.advance(cur, a)
 }
@@ -216,8 +216,7 @@ func (s *series) isYoung(cur *usage.Sample, a *arrival) bool {
 // reports whether it did. It needs a start time that is by the same clock as the sample, and not
 // from before a jump of that clock. The window must not exceed the maximum age.
 func (s *series) applyMeanSinceStart(cur *usage.Sample, a *arrival) bool {
-	isBeforeJump := a.jumpedRecently() || cur.StartedAt < a.clock.maxShown
-	if s.doubt != reliable || isBeforeJump || cur.At.Sub(cur.StartedAt) > a.config.MaxSampleAge {
+	if s.doubt != reliable || a.jumpedRecently() || cur.At.Sub(cur.StartedAt) > a.config.MaxSampleAge {
 		return false
 	}
 	amount, ok := usage.MeanSinceStart(cur, a.capacity)

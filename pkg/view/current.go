@@ -7,8 +7,13 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// startDelay is how long a kubelet may report a pod without a container that has started.
-const startDelay = 30 * time.Second
+const (
+	// startDelay is how long a kubelet may report a pod without a container that has started.
+	startDelay = 30 * time.Second
+	// maxSampleAge is more than metrics are served without a new sample. A start that is further ahead of
+	// the last sample is by a clock that was set back, and proves nothing.
+	maxSampleAge = 10 * time.Minute
+)
 
 // isCurrent reports whether the snapshot of a pod is that of the containers that the API server
 // shows: it has at least one of them, and was sampled after all of them had started. Other
@@ -33,7 +38,11 @@ func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
 		if !c.Running || c.Restarted || c.StartedAt == 0 || isRepeated {
 			continue
 		}
-		if sampledAt < needed && (!ok || c.StartedAt.Sub(sampledAt) < usage.MaxLead) {
+		maxLead := usage.MaxLead
+		if !ok {
+			maxLead = maxSampleAge
+		}
+		if sampledAt < needed && c.StartedAt.Sub(sampledAt) < maxLead {
 			return false
 		}
 	}

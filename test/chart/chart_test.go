@@ -220,6 +220,8 @@ func TestArguments(t *testing.T) {
 			"--tls-ca-configmap=kube-vitals-ca"}},
 		{"kubelet.certificateAuthority=", flags{ca}, nil},
 		{"kubelet.serviceAccount.create=false", flags{account}, nil},
+		{"args={--deprecated-kubelet-completely-insecure=false}", flags{ca},
+			flags{"--deprecated-kubelet-completely-insecure=false"}},
 		{"args={--deprecated-kubelet-completely-insecure}", flags{ca, account},
 			flags{"--deprecated-kubelet-completely-insecure"}},
 		{"kubelet.serviceAccount.create=false,kubelet.serviceAccount.name=x",
@@ -528,7 +530,8 @@ func TestHelmCertificate(t *testing.T) {
 func TestAlertsWithoutAPIServices(t *testing.T) {
 	for values, want := range map[string]bool{"": true, "apiService.create=false": false} {
 		text := fmt.Sprint(render(t, alerts, values)["PrometheusRule kube-system/kube-vitals"])
-		if got := strings.Contains(text, "KubeVitalsAPIServiceElsewhere"); got != want || !strings.Contains(text, "KubeVitalsDown") {
+		got := strings.Contains(text, "KubeVitalsAPIServiceElsewhere")
+		if got != want || !strings.Contains(text, "KubeVitalsDown") {
 			t.Errorf("%s: got the alert: %t, want %t", values, got, want)
 		}
 	}

@@ -69,7 +69,7 @@ of its preset. NetworkPolicies see the port of the pod: the port in a URL is tha
 
 {{/* "true" if the server sends tokens to kubelets. */}}
 {{- define "kube-vitals.sendsToken" -}}
-{{- $names := "kubelet-client-certificate|deprecated-kubelet-completely-insecure" }}
+{{- $names := "kubelet-client-certificate|deprecated-kubelet-completely-insecure(=true)?$" }}
 {{- if not (or (include "kube-vitals.usesPrometheus" .) (include "kube-vitals.hasFlag" (dict "root" . "names" $names))) }}true{{ end }}
 {{- end }}
 
