@@ -29,14 +29,14 @@ func TestRedirects(t *testing.T) {
 				len(other.requests), reason.BadFormat)
 		}
 	}
-	f.set(func() { f.respond = nil })
-	handler := f.Server.Config.Handler
-	f.Server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/api/v1/query" {
-			http.Redirect(w, r, "/moved/api/v1/query?"+r.URL.RawQuery, http.StatusPermanentRedirect)
-			return
+	f.set(func() {
+		f.respond = func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/api/v1/query" {
+				http.Redirect(w, r, "/moved/api/v1/query?"+r.URL.RawQuery, http.StatusPermanentRedirect)
+				return
+			}
+			http.StripPrefix("/moved", http.HandlerFunc(f.serveSeries)).ServeHTTP(w, r)
 		}
-		http.StripPrefix("/moved", handler).ServeHTTP(w, r)
 	})
 	f.mustRefresh()
 	f.wantPod("app 200 15s")

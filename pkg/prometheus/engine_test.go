@@ -69,6 +69,10 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 		respond(w, r)
 		return
 	}
+	e.serveSeries(w, r)
+}
+
+func (e *engine) serveSeries(w http.ResponseWriter, r *http.Request) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	result, err := e.evaluate(r.Form.Get("query"))
