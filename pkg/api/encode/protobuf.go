@@ -156,7 +156,7 @@ func (n *Node) sizeProtobuf(extra Extra) int { return usageSize(&n.Amount, extra
 func appendUsageProtobuf(b []byte, tag byte, a *usage.Amount, extra []usage.Resource) []byte {
 	if len(extra) > 0 {
 		for _, r := range resources(a, extra) {
-			b = appendResource(b, tag, r.name, r.quantity)
+			b = appendNamedResource(b, tag, r)
 		}
 		return b
 	}
@@ -172,7 +172,7 @@ func usageSize(a *usage.Amount, extra []usage.Resource) int {
 	if len(extra) > 0 {
 		size := 0
 		for _, r := range resources(a, extra) {
-			size += resourceSize(r.name, r.quantity)
+			size += fieldSize(fieldSize(len(r.name)) + fieldSize(r.len()+2))
 		}
 		return size
 	}
@@ -183,18 +183,26 @@ func usageSize(a *usage.Amount, extra []usage.Resource) int {
 	return size
 }
 
-// appendResource appends one resource. Quantities are so short that their lengths are one byte.
+// appendResource appends one resource. Its messages are so short that each length is one byte, which saves CPU
+// (BenchmarkList).
 func appendResource(b []byte, tag byte, name string, q quantity) []byte {
 	size := q.len()
-	b = append(b, tag)
-	b = binary.AppendUvarint(b, uint64(fieldSize(len(name))+fieldSize(size+2)))
-	b = appendStringField(b, lengthTag(1), name)
+	b = append(b, tag, byte(len(name)+size+6), lengthTag(1), byte(len(name)))
+	b = append(b, name...)
 	b = append(b, lengthTag(2), byte(size+2), lengthTag(1), byte(size))
 	return q.append(b)
 }
 
-func resourceSize(name string, q quantity) int {
-	return fieldSize(fieldSize(len(name)) + fieldSize(q.len()+2))
+func resourceSize(name string, q quantity) int { return len(name) + q.len() + 8 }
+
+// appendNamedResource appends one resource whose name may be long.
+func appendNamedResource(b []byte, tag byte, r resourceQuantity) []byte {
+	b = append(b, tag, 0)
+	start := len(b)
+	b = appendStringField(b, lengthTag(1), r.name)
+	size := r.len()
+	b = append(b, lengthTag(2), byte(size+2), lengthTag(1), byte(size))
+	return endMessage(r.append(b), start)
 }
 
 // appendTimeField appends a time in whole seconds. Kubernetes leaves the nanoseconds at 0.
