@@ -68,8 +68,7 @@ func (w *workload) flag(names ...string) (value string) {
 
 // isSet reports whether a flag is set to true.
 func (w *workload) isSet(name string) bool {
-	value := w.flag(name)
-	return value != "" && value != "false"
+	return !slices.Contains([]string{"", "false"}, w.flag(name))
 }
 
 // account returns the name of the server's ServiceAccount.
