@@ -285,16 +285,32 @@ func TestBroken(t *testing.T) {
 			}
 		}, "permissions", Warning, permissionMissing.Reason, "cannot", "get nodes/stats"},
 		{"RBAC of events", func(w *world) {
-			c := &w.objects[deployments].(*appsv1.DeploymentList).Items[0].Spec.Template.Spec.Containers[0]
-			c.Args = append(c.Args, "--node-events")
+			w.addArgs("--node-events")
 			w.denied = func(s authorizationv1.SubjectAccessReviewSpec) bool { return s.ResourceAttributes.Resource == "events" }
 		}, "permissions", Warning, permissionMissing.Reason, "cannot", "create+patch events in default"},
 		{"RBAC of pins", func(w *world) {
-			c := &w.objects[deployments].(*appsv1.DeploymentList).Items[0].Spec.Template.Spec.Containers[0]
-			c.Args = append(c.Args, "--kubelet-pins=keys")
+			w.addArgs("--kubelet-pins=keys")
 			w.denied = func(s authorizationv1.SubjectAccessReviewSpec) bool { return s.ResourceAttributes.Name == "keys" }
 		}, "permissions", Failed, permissionMissing.Reason, "cannot",
 			"list+watch+update configmaps keys in kube-system"},
+		{"RBAC of the CA", func(w *world) {
+			w.addArgs("--tls-ca-configmap=ca")
+			w.denied = func(s authorizationv1.SubjectAccessReviewSpec) bool { return s.ResourceAttributes.Name == "ca" }
+		}, "permissions", Warning, permissionMissing.Reason, "cannot", "get+update configmaps ca in kube-system"},
+		{"RBAC of APIServices without a managed certificate", func(w *world) {
+			w.addArgs("--service=kube-vitals.kube-system.svc:443", "--tls-secret=")
+			w.denied = func(s authorizationv1.SubjectAccessReviewSpec) bool {
+				return s.ResourceAttributes.Resource == "apiservices"
+			}
+		}, "permissions", Warning, permissionMissing.Reason, "cannot",
+			"get apiservices.apiregistration.k8s.io v1.metrics.k8s.io"},
+		{"RBAC for kubelets without tokens", func(w *world) {
+			w.addArgs("--deprecated-kubelet-completely-insecure")
+			w.denied = func(s authorizationv1.SubjectAccessReviewSpec) bool {
+				return s.ResourceAttributes.Resource == "nodes" &&
+					s.ResourceAttributes.Subresource != ""
+			}
+		}, "permissions", OK, "", "has all", ""},
 		{"reviews forbidden", func(w *world) {
 			w.status["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = forbidden(`create resource "subjectaccessreviews"`)
 		}, "permissions", Skipped, noPermission.Reason, "subjectaccessreviews", ""},
@@ -318,8 +334,7 @@ func TestBroken(t *testing.T) {
 		{"engine, permissions", engine(nil), "permissions", OK, "", "has all", ""},
 		{"engine, permissions of events", func(w *world) {
 			engine(nil)(w)
-			c := &w.objects[deployments].(*appsv1.DeploymentList).Items[0].Spec.Template.Spec.Containers[0]
-			c.Args = append(c.Args, "--node-events")
+			w.addArgs("--node-events")
 			w.denied = func(s authorizationv1.SubjectAccessReviewSpec) bool {
 				return s.ResourceAttributes.Resource == "events" && s.ResourceAttributes.Namespace == "default"
 			}

@@ -52,7 +52,7 @@ func (d *doctor) permissions() []permission {
 		verbs, isOptional = "get+watch+patch", false
 		list = append(list, permission{account, "get+watch+update", "secrets", ns, name, false})
 	}
-	if w.flag("--service", "--tls-secret") != "" {
+	if w.flag("--service") != "" || !isOptional {
 		for _, version := range versions() {
 			list = append(list, permission{account, verbs, "apiservices.apiregistration.k8s.io", "",
 				version + ".metrics.k8s.io", isOptional})

@@ -191,6 +191,12 @@ func (w *world) spec(version string) map[string]any {
 	return w.objects[apiservices+version+".metrics.k8s.io"].(map[string]any)["spec"].(map[string]any)
 }
 
+// addArgs adds flags to those of the Deployment.
+func (w *world) addArgs(args ...string) {
+	c := &w.objects[deployments].(*appsv1.DeploymentList).Items[0].Spec.Template.Spec.Containers[0]
+	c.Args = append(c.Args, args...)
+}
+
 func podSpec() corev1.PodSpec {
 	return corev1.PodSpec{ServiceAccountName: "kube-vitals", Containers: []corev1.Container{{
 		Name: "kube-vitals", Image: "ghcr.io/kube-vitals/kube-vitals:v0.1.0",
