@@ -116,8 +116,8 @@ func (c *nodeClock) offset() time.Duration {
 	return min(max(0, c.min), c.max)
 }
 
-// mayHaveShown reports whether the start of a container that was not reported before may be from before the
-// clock was set back: then the container is older than it looks.
+// mayHaveShown reports whether the clock may have shown a start time before it was set back. A container
+// that was not reported before may then be older than it looks.
 func (c *nodeClock) mayHaveShown(start, now usage.Time) bool {
 	return start < c.maxShown && now.Sub(c.setBackAt) <= unreportedFor
 }

@@ -1,7 +1,8 @@
 // Package usage defines the types that all packages share: what is scraped (Sample, Scrape), what
 // is served (Amount, Node, Pod, Container), and the formula that derives one from the other (Rate).
 //
-// Scrape.At, Scrape.Sent and each AsOf are by our clock; every other At is by the node's.
+// Scrape.At, Scrape.Sent and each AsOf are by our clock; every other At is by the node's, unless the
+// sample is Untimed.
 //
 // It does no I/O, reads no clock except for suspensions of the machine, and imports only the
 // standard library. docs/numbers.md explains the rules of the numbers to users.
@@ -96,7 +97,7 @@ type StorageSample struct {
 // engine. Its owner reuses it for the next response: a function that receives a *Scrape may read it
 // until the function returns, and copies what it keeps.
 type Scrape struct {
-	At       Time   // when the response's headers, or all responses of a refresh, arrived, by our clock
+	At       Time   // when the headers of the response, or of a refresh the last response, arrived, by our clock
 	Sent     Time   // when the request was sent, by our clock; 0: not known
 	Date     Time   // the Date header: the node's clock between Sent and At, in whole seconds; 0: not known
 	Capacity uint64 // CPU of the node in nanocores, from the API server; set by the source; 0: not known

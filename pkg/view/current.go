@@ -10,9 +10,9 @@ import (
 const (
 	// startDelay is how long a kubelet may report a pod without a container that has started.
 	startDelay = 30 * time.Second
-	// maxSampleAge is more than metrics are served without a new sample. A start that is further ahead of
-	// the last sample is by a clock that was set back, and proves nothing.
-	maxSampleAge = 10 * time.Minute
+	// maxOutage is longer than metrics are usually served without a new sample. A start that is further
+	// ahead of the last sample is by a clock that was set back, and proves nothing.
+	maxOutage = 10 * time.Minute
 )
 
 // isCurrent reports whether the snapshot of a pod is that of the containers that the API server
@@ -29,18 +29,14 @@ func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
 	hasOne := len(o.Containers) == 0
 	for i := range o.Containers {
 		c := &o.Containers[i]
-		needed := c.StartedAt
+		needed, maxLead := c.StartedAt, usage.MaxLead
 		sampledAt, ok := sampleTime(pod, c.Name)
 		if !ok {
-			sampledAt, needed = pod.At, needed.Add(startDelay)
+			sampledAt, needed, maxLead = pod.At, needed.Add(startDelay), maxOutage
 		}
 		hasOne = hasOne || ok
 		if !c.Running || c.Restarted || c.StartedAt == 0 || isRepeated {
 			continue
-		}
-		maxLead := usage.MaxLead
-		if !ok {
-			maxLead = maxSampleAge
 		}
 		if sampledAt < needed && c.StartedAt.Sub(sampledAt) < maxLead {
 			return false
