@@ -69,7 +69,7 @@ func (c *collection) Get(ctx context.Context, name string, _ *metav1.GetOptions)
 		if item.Usage == nil {
 			break
 		}
-		if err := reserve(ctx, objects); err != nil {
+		if err := reserve(ctx, 1, read([]encode.Item{*item})); err != nil {
 			return nil, err
 		}
 		c.config.ObserveAge(c.name(), at.Sub(item.Usage.SampledAt()))
@@ -85,11 +85,15 @@ func (c *collection) List(ctx context.Context, options *metainternalversion.List
 		return nil, err
 	}
 	objects := q.objects(c)
-	// Objects without metrics are skipped later, so the page may have others.
-	if err := reserve(ctx, objects[:q.pageSize(len(objects))]); err != nil {
+	size := q.pageSize(len(objects))
+	if err := reserve(ctx, size, unread(objects[:size])); err != nil {
 		return nil, err
 	}
-	return c.page(ctx, q, objects), nil
+	list := c.page(ctx, q, objects) // has others instead of those without metrics
+	if err := reserve(ctx, len(list.Items), read(list.Items)); err != nil {
+		return nil, err
+	}
+	return list, nil
 }
 
 // page returns a page of a list of objects.

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"fmt"
+	"iter"
 	"math"
 	"net/http"
 
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/metrics/pkg/apis/metrics"
 
+	"github.com/kube-vitals/kube-vitals/pkg/api/encode"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/fair"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 )
@@ -67,7 +69,8 @@ type negotiated struct {
 	cost  cost
 	table string // the API version of the table that is requested; "": something else
 
-	release func() // nil: nothing is reserved
+	reserved int64 // bytes
+	release  func()
 }
 
 type negotiatedKey struct{}
@@ -89,22 +92,20 @@ func WithResponseMemory(
 			next.ServeHTTP(w, r)
 			return
 		}
-		m := &negotiated{pools: pools, max: limit.Max}
+		m := &negotiated{pools: pools, max: limit.Max, release: func() {}}
 		m.cost, m.table = costOf(r, serializer)
 		if user, ok := request.UserFrom(r.Context()); ok {
 			m.user = fair.UserOf(user)
 		}
-		defer func() { // when the response has been written
-			if m.release != nil {
-				m.release()
-			}
-		}()
+		defer func() { m.release() }() // when the response has been written
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), negotiatedKey{}, m)))
 	})
 }
 
-// tableScope allows the conversions that the library allows for a resource with tables.
-var tableScope = &handlers.RequestScope{TableConvertor: rest.NewDefaultTableConvertor(metrics.Resource(""))}
+// tableScope allows what the library allows for a resource with tables. It accepts "sv=v1", too.
+var tableScope = &handlers.RequestScope{
+	TableConvertor: rest.NewDefaultTableConvertor(metrics.Resource("")), MetaGroupVersion: metav1.SchemeGroupVersion,
+}
 
 // costOf returns the cost in the format that the request accepts, and the API version if that is a table. The
 // library rejects a request for which there is none.
@@ -127,11 +128,12 @@ func costOf(r *http.Request, serializer runtime.NegotiatedSerializer) (c cost, t
 	return cost{container: 512, label: 120, text: 4}, table
 }
 
-// size returns the memory for a response with these objects.
-func (c cost) size(objects []*inventory.Object) int64 {
+// size returns the memory for a response with these objects, each with the number of containers that its node
+// reports: that may be more than the API server shows.
+func (c cost) size(objects iter.Seq2[*inventory.Object, int]) int64 {
 	var containers, text, largest int64
-	for _, o := range objects {
-		containers += max(minContainers, int64(len(o.Containers)))
+	for o, reported := range objects {
+		containers += int64(max(minContainers, len(o.Containers), reported))
 		if !c.whole && len(o.Labels) <= maxSmallLabels {
 			continue
 		}
@@ -148,25 +150,56 @@ func (c cost) size(objects []*inventory.Object) int64 {
 	return containers*c.container + text
 }
 
-// reserve reserves memory for a response with these objects.
-func reserve(ctx context.Context, objects []*inventory.Object) error {
+// unread yields objects of which the usage is not read yet.
+func unread(objects []*inventory.Object) iter.Seq2[*inventory.Object, int] {
+	return func(yield func(*inventory.Object, int) bool) {
+		for _, o := range objects {
+			if !yield(o, 0) {
+				return
+			}
+		}
+	}
+}
+
+// read yields objects and the number of containers in their usage.
+func read(items []encode.Item) iter.Seq2[*inventory.Object, int] {
+	return func(yield func(*inventory.Object, int) bool) {
+		for i := range items {
+			reported := 0
+			if pod, ok := items[i].Usage.(*encode.Pod); ok {
+				reported = len(pod.Containers)
+			}
+			if !yield(items[i].Object, reported) {
+				return
+			}
+		}
+	}
+}
+
+// reserve reserves memory for a response with that number of objects, if more is needed than is reserved for it
+// already.
+func reserve(ctx context.Context, count int, objects iter.Seq2[*inventory.Object, int]) error {
 	m, ok := ctx.Value(negotiatedKey{}).(*negotiated)
 	if !ok {
 		return nil
 	}
 	need := max(tinyBytes, m.cost.size(objects))
+	if need <= m.reserved {
+		return nil
+	}
 	if m.cost.whole && need > m.max {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
 			Message: fmt.Sprintf("a response with %d objects in this format needs about %d MiB of memory, more than the "+
 				"maximum of %d MiB: request JSON without indentation or protobuf, or pages with limit=500",
-				len(objects), need>>20, m.max>>20),
+				count, need>>20, m.max>>20),
 		}}
 	}
+	m.release()
 	for _, p := range m.pools {
 		n := min(need, p.Size())
 		if need <= p.largest && p.Take(m.user, n) {
-			m.release = func() { p.Return(m.user, n) }
+			m.reserved, m.release = need, func() { p.Return(m.user, n) }
 			return nil
 		}
 	}

@@ -230,6 +230,8 @@ func TestListTooLarge(t *testing.T) {
 		{"/pods", metadataType, http.StatusNotAcceptable},
 		{"/pods?pretty=true", jsonType, http.StatusNotAcceptable},
 		{"/pods", yamlType, http.StatusNotAcceptable},
+		{"/pods", yamlType + ";sv=v1", http.StatusNotAcceptable},
+		{"/pods", tableType + ";sv=v1", http.StatusNotAcceptable},
 		{"/pods?limit=500", tableType, http.StatusOK},
 		{"/pods?limit=50", yamlType, http.StatusOK},
 		{"/pods?limit=500", yamlType, http.StatusNotAcceptable},
@@ -245,6 +247,36 @@ func TestListTooLarge(t *testing.T) {
 		"request JSON without indentation or protobuf, or pages with limit=500"
 	if status.Message != want || status.Reason != metav1.StatusReasonNotAcceptable {
 		t.Errorf("got  %s: %s\nwant %s", status.Reason, status.Message, want)
+	}
+}
+
+// TestHostilePodTooLarge checks that what counts is what is served: not a pod without metrics before one with
+// many labels, and not the few containers that the API server shows of a pod of which a node reports many.
+func TestHostilePodTooLarge(t *testing.T) {
+	labels := map[string]string{}
+	var reported []usage.Container
+	for i := range 20_000 {
+		name := fmt.Sprintf("%05d", i)
+		labels[name] = "v"
+		reported = append(reported, usage.Container{Name: name, Amount: amount(1, 4096)})
+	}
+	many := object("labels", "b")
+	many.Labels = inventory.NewLabels(labels)
+	c := &cluster{
+		pods: []*inventory.Object{
+			running(object("containers", "a"), "00000", at.Add(-time.Hour)), object("labels", "a"), many,
+		},
+		podUsage: map[string]*usage.Pod{
+			"containers/a": pod(reported...), "labels/b": pod(usage.Container{Name: "main", Amount: amount(1, 4096)}),
+		},
+	}
+	h := serveWithin(t, c.config(), ResponseMemory{Large: 1 << 20, Small: 512 << 10, Max: 3 << 20})
+	for _, path := range []string{"/labels/pods/b", "/labels/pods?limit=1", "/containers/pods/a", "/containers/pods"} {
+		for accept, code := range map[string]int{jsonType: http.StatusOK, yamlType: http.StatusNotAcceptable} {
+			if w := do(h, http.MethodGet, v1Path+"/namespaces"+path, accept); w.Code != code {
+				t.Errorf("%s as %s: got status %d, want %d", path, accept, w.Code, code)
+			}
+		}
 	}
 }
 
