@@ -22,7 +22,7 @@ func (p *Pods) Explain(ctx context.Context, namespace, name string, now time.Tim
 	m := p.moment(now)
 	o := m.Pods.Get(namespace, name)
 	pod := &corev1.Pod{} // as the API server has it; empty: not known
-	if o == nil || o.Phase != inventory.PodRunning || noneRuns(o) {
+	if o == nil || o.Phase != inventory.PodRunning || o.NoneRuns() {
 		switch found, err := m.Lookup.Pod(ctx, namespace, name); {
 		case found != nil:
 			pod = found
@@ -100,12 +100,6 @@ func (m *moment) describe(g *group) string {
 // itsNode refers to the node of a pod.
 func itsNode(node string) string { return fmt.Sprintf("its node %q", node) }
 
-// noneRuns reports whether a pod has container statuses, but no running container.
-func noneRuns(o *inventory.Object) bool {
-	isRunning := func(c inventory.ContainerState) bool { return c.Running }
-	return len(o.Containers) > 0 && !slices.ContainsFunc(o.Containers, isRunning)
-}
-
 // runningPod explains a pod in the phase Running, without a lookup.
 func (m *moment) runningPod(o *inventory.Object) finding {
 	if o.Node == "" {
@@ -115,7 +109,7 @@ func (m *moment) runningPod(o *inventory.Object) finding {
 	switch {
 	case n.text != nil:
 		return n.finding
-	case noneRuns(o):
+	case o.NoneRuns():
 		return newFinding(reason.NotRunning, "no container of the pod is running")
 	}
 	facts, reported := m.Samples.PodFacts(o.Node, o.Namespace, o.Name)

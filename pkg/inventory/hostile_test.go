@@ -12,6 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 // storedPod returns a running pod as the API server stores it, with the defaults of the API server
@@ -193,6 +196,27 @@ func TestHostileObjectsUseBoundedMemory(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestStatesOfManyContainers checks that the time for the states of all containers of a pod, which the store
+// needs when a node reports it, grows with their number.
+func TestStatesOfManyContainers(t *testing.T) {
+	testenv.CheckLinear(t, func(containers int, start func()) {
+		p := running("n", "p")
+		for i := range containers {
+			status := runningContainer(fmt.Sprint("container-", i), 1_003)
+			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: status.Name})
+			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, status)
+		}
+		start()
+		o, err := NewObject(p)
+		must(t, err)
+		for i := range containers {
+			if got := o.EarliestStart(fmt.Sprint("container-", i)); got != usage.At(time.Unix(1_003, 0)) {
+				t.Fatalf("container %d: got the start %d", i, got)
+			}
+		}
+	})
 }
 
 // TestSidecarsOfManyContainers checks that the time for a pod grows with its size, not with the

@@ -110,13 +110,14 @@ func (x *Index) candidates(namespace string, demands []demand) (objects []*Objec
 	return slices.Concat(lists...), sorted, exact
 }
 
-// LenOf returns the number of objects in a phase. Nodes have PhaseUnknown.
+// LenOf returns the number of objects in a phase, without pods of which no container runs, as in
+// CrashLoopBackOff. Nodes have PhaseUnknown.
 func (x *Index) LenOf(phase Phase) (sum int) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	for _, n := range x.namespaces {
 		for _, o := range n.list(allObjects) {
-			if o.Phase == phase {
+			if o.Phase == phase && !o.NoneRuns() {
 				sum++
 			}
 		}

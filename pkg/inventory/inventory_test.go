@@ -135,7 +135,7 @@ func TestNewObject(t *testing.T) {
 	want := &Object{
 		Namespace: "n", Name: "p", UID: UIDOf("u"), CreatedAt: at(1_000),
 		Node: "n1", Phase: PodRunning, StartedAt: at(1_000) + 5, Containers: []ContainerState{
-			{Name: "main", StartedAt: at(1_003), Running: true}, {Name: "crashing", Restarted: true},
+			{Name: "crashing", Restarted: true}, {Name: "main", StartedAt: at(1_003), Running: true},
 			{Name: "sidecar", StartedAt: at(1_002), Running: true},
 		},
 	}
@@ -183,6 +183,14 @@ func TestListEqualsScan(t *testing.T) {
 	for round := range 3000 {
 		p := &corev1.Pod{ObjectMeta: pod(pick("x", "y"), fmt.Sprint(rng.IntN(30))).ObjectMeta}
 		p.Status.Phase = corev1.PodPhase(pick("Pending", "Running", "Running", "Running"))
+		for i := range rng.IntN(3) {
+			status := corev1.ContainerStatus{Name: fmt.Sprint(i)}
+			if rng.IntN(2) > 0 {
+				status.State.Running = &corev1.ContainerStateRunning{}
+			}
+			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: status.Name})
+			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, status)
+		}
 		for _, key := range []string{"a", "b", "c"} {
 			if rng.IntN(3) > 0 {
 				p.Labels[key] = fmt.Sprint(rng.IntN(4))
@@ -217,12 +225,19 @@ func TestListEqualsScan(t *testing.T) {
 		}
 		s, namespace := selector(t, strings.Join(requirements, ",")), pick("", "x", "y")
 		var want []*Object
-		running := 0
+		pending, running := 0, 0
 		for _, o := range model {
 			set := labels.Set{}
 			if o.Status.Phase == corev1.PodRunning {
-				running++
 				set = o.Labels
+			}
+			isRunning := func(c corev1.ContainerStatus) bool { return c.State.Running != nil }
+			switch {
+			case len(o.Status.ContainerStatuses) > 0 && !slices.ContainsFunc(o.Status.ContainerStatuses, isRunning):
+			case o.Status.Phase == corev1.PodRunning:
+				running++
+			default:
+				pending++
 			}
 			if (namespace == "" || namespace == o.Namespace) && s.Matches(set) {
 				want = append(want, &Object{Namespace: o.Namespace, Name: o.Name})
@@ -238,9 +253,9 @@ func TestListEqualsScan(t *testing.T) {
 				t.Fatalf("round %d: List(%q, %q) returns an old object %s/%s", round, namespace, s, o.Namespace, o.Name)
 			}
 		}
-		if p, r := x.LenOf(PodPending), x.LenOf(PodRunning); x.Len() != len(model) || r != running || p+r != len(model) {
-			t.Fatalf("round %d: got %d objects, %d pending and %d running; want %d, %d running",
-				round, x.Len(), p, r, len(model), running)
+		if p, r := x.LenOf(PodPending), x.LenOf(PodRunning); x.Len() != len(model) || p != pending || r != running {
+			t.Fatalf("round %d: got %d objects, %d pending and %d running; want %d, %d and %d",
+				round, x.Len(), p, r, len(model), pending, running)
 		}
 	}
 	if got := x.List("", labels.Nothing()); len(got) > 0 {

@@ -3,6 +3,7 @@ package inventory
 import (
 	"crypto/sha256"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -22,7 +23,7 @@ type Object struct {
 
 	// Of pods only:
 	Node       string           // to which the pod is bound; "": none yet
-	Containers []ContainerState // in the order of the pod's status; nil if the pod has no container statuses yet
+	Containers []ContainerState // sorted by name; nil if the pod has no container statuses yet
 	StartedAt  usage.Time       // when the kubelet accepted the pod, by the node's clock, in whole seconds; 0: not known
 	Phase      Phase
 
@@ -51,6 +52,12 @@ type ContainerState struct {
 	StartedAt usage.Time // by the node's clock, in whole seconds; 0 if the container is not running
 	Running   bool
 	Restarted bool // since the pod was created
+}
+
+// NoneRuns reports whether a pod has container statuses, but no running container.
+func (o *Object) NoneRuns() bool {
+	isRunning := func(c ContainerState) bool { return c.Running }
+	return len(o.Containers) > 0 && !slices.ContainsFunc(o.Containers, isRunning)
 }
 
 // UID is a hash of the UID of an object. It has 16 bytes, the text of a UID has 36.
@@ -127,7 +134,7 @@ func phaseOf(phase corev1.PodPhase) Phase {
 	return Phase(max(0, slices.Index(known, phase)))
 }
 
-// containersOf returns the states of the pod's regular containers, then of its sidecars. The node
+// containersOf returns the states of the pod's regular containers and of its sidecars. The node
 // sets the status, but not the spec: of more containers than the spec has, the others are ignored.
 func containersOf(pod *corev1.Pod) []ContainerState {
 	regular := pod.Status.ContainerStatuses
@@ -153,8 +160,11 @@ func containersOf(pod *corev1.Pod) []ContainerState {
 			states = append(states, stateOf(status))
 		}
 	}
+	slices.SortStableFunc(states, byName)
 	return states
 }
+
+func byName(a, b ContainerState) int { return strings.Compare(a.Name, b.Name) }
 
 func stateOf(status *corev1.ContainerStatus) ContainerState {
 	state := ContainerState{Name: status.Name, Restarted: status.RestartCount > 0}
@@ -181,10 +191,8 @@ func (o *Object) EarliestStart(container string) usage.Time {
 
 // Container returns the state of the container with the name; the zero state if there is none.
 func (o *Object) Container(name string) ContainerState {
-	for _, c := range o.Containers {
-		if c.Name == name {
-			return c
-		}
+	if i, ok := slices.BinarySearchFunc(o.Containers, ContainerState{Name: name}, byName); ok {
+		return o.Containers[i]
 	}
 	return ContainerState{}
 }

@@ -1,6 +1,8 @@
 package view
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
@@ -45,12 +47,14 @@ func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
 	return hasOne
 }
 
-// sampleTime returns when a container was sampled, and whether the pod has such a container.
+// sampleTime returns when a container was sampled, and whether the pod has such a container. A node chooses how
+// many containers it reports.
 func sampleTime(pod *usage.Pod, container string) (usage.Time, bool) {
-	for i := range pod.Containers {
-		if pod.Containers[i].Name == container {
-			return pod.Containers[i].At, true
-		}
+	i, ok := slices.BinarySearchFunc(pod.Containers, container, func(c usage.Container, name string) int {
+		return strings.Compare(c.Name, name)
+	})
+	if !ok {
+		return 0, false
 	}
-	return 0, false
+	return pod.Containers[i].At, true
 }

@@ -1,16 +1,38 @@
 package view
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 // at is when the samples of most tests were taken.
 var at = usage.At(time.Date(2026, 11, 20, 11, 59, 50, 0, time.UTC))
+
+// TestIsCurrentOfManyContainers checks that the time grows with the number of containers, not with the product
+// of what the API server and the node show.
+func TestIsCurrentOfManyContainers(t *testing.T) {
+	testenv.CheckLinear(t, func(containers int, start func()) {
+		o, p := &inventory.Object{}, &usage.Pod{At: at}
+		for i := range containers {
+			name := fmt.Sprintf("%04d", i)
+			o.Containers = append(o.Containers, inventory.ContainerState{Name: name, Running: true, StartedAt: at})
+			p.Containers = append(p.Containers, usage.Container{Name: name, Amount: usage.Amount{At: at}})
+		}
+		start()
+		for range 10 {
+			if !isCurrent(o, p) {
+				t.Fatal("not current")
+			}
+		}
+	})
+}
 
 // TestIsCurrent checks which snapshots are not served because they were sampled before the pod's
 // containers had started.
@@ -61,6 +83,7 @@ func TestIsCurrent(t *testing.T) {
 			for _, name := range test.sampled {
 				p.Containers = append(p.Containers, usage.Container{Name: name, Amount: usage.Amount{At: at}})
 			}
+			slices.SortFunc(p.Containers, func(a, b usage.Container) int { return strings.Compare(a.Name, b.Name) })
 			created := func(since time.Duration) *inventory.Object {
 				return &inventory.Object{Containers: test.states, CreatedAt: p.ClockSetBackAt.Add(since)}
 			}

@@ -23,6 +23,24 @@ func CPUTime(t testing.TB) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
+// CheckLinear checks that the CPU time of measure grows about as its argument does. The part that is measured
+// begins when measure calls start.
+func CheckLinear(t testing.TB, measure func(n int, start func())) {
+	t.Helper()
+	cost := func(n int) float64 {
+		var before time.Duration
+		measure(n, func() { before = CPUTime(t) })
+		return float64(CPUTime(t) - before)
+	}
+	var ratio float64
+	for range 3 { // garbage collection may fall into one of the two
+		if ratio = cost(8192) / cost(2048); ratio < 9 {
+			return
+		}
+	}
+	t.Errorf("four times as many took %.1f times as long", ratio)
+}
+
 // Listener is a net.Listener of connections in memory, which also work in bubbles of testing/synctest.
 type Listener chan net.Conn
 
