@@ -101,6 +101,23 @@ func TestStorageStartsLate(t *testing.T) {
 	})
 }
 
+// TestStorageWithoutWarmUp checks that nodes that report another new container each time hold up the storage of
+// all nodes for half a minute only.
+func TestStorageWithoutWarmUp(t *testing.T) {
+	run(t, withStorage(always), nil, func(t *testing.T, c *cluster, s *Scraper) {
+		c.set(func() { c.missing, c.stillMissing = rates, rates })
+		setNodes(s, 3)
+		pass(giveUpAfter - time.Second)
+		if n := len(c.requests()); n != 0 || s.WarmedUp() {
+			t.Errorf("got %d requests, warmed up: %t", n, s.WarmedUp())
+		}
+		pass(2 * interval)
+		if n := len(c.requests()); n < 3 {
+			t.Errorf("got %d requests, want one for each node", n)
+		}
+	})
+}
+
 // TestStorageThatFails checks that a failed request is repeated a few times, and logged once.
 func TestStorageThatFails(t *testing.T) {
 	run(t, withStorage(always), nil, func(t *testing.T, c *cluster, s *Scraper) {
