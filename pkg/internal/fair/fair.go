@@ -4,6 +4,7 @@ package fair
 import (
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 )
@@ -50,9 +51,10 @@ func (p *Pool) Return(user string, n int64) {
 }
 
 // UserOf returns the name of a user for a Pool. The ServiceAccounts of a namespace are one user, since
-// a user who may create one can create any number.
+// a user who may create one can create any number. Those of kube-system are not: nodes have the tokens of
+// some, and the HPA controller must not share with them.
 func UserOf(u user.Info) string {
-	if namespace, _, err := serviceaccount.SplitUsername(u.GetName()); err == nil {
+	if namespace, _, err := serviceaccount.SplitUsername(u.GetName()); err == nil && namespace != metav1.NamespaceSystem {
 		return serviceaccount.MakeUsername(namespace, "")
 	}
 	return u.GetName()

@@ -60,13 +60,14 @@ func TestLargeParts(t *testing.T) {
 
 func TestUserOf(t *testing.T) {
 	for name, want := range map[string]string{
-		"alice":                       "alice",
-		"system:anonymous":            "system:anonymous",
-		"system:serviceaccount:ns:a":  "system:serviceaccount:ns:",
-		"system:serviceaccount:ns:b":  "system:serviceaccount:ns:",
-		"system:serviceaccount:ns2:b": "system:serviceaccount:ns2:",
-		"system:serviceaccount:ns":    "system:serviceaccount:ns",
-		"":                            "",
+		"alice":                               "alice",
+		"system:anonymous":                    "system:anonymous",
+		"system:serviceaccount:ns:a":          "system:serviceaccount:ns:",
+		"system:serviceaccount:ns:b":          "system:serviceaccount:ns:",
+		"system:serviceaccount:ns2:b":         "system:serviceaccount:ns2:",
+		"system:serviceaccount:kube-system:a": "system:serviceaccount:kube-system:a",
+		"system:serviceaccount:ns":            "system:serviceaccount:ns",
+		"":                                    "",
 	} {
 		if got := UserOf(&user.DefaultInfo{Name: name}); got != want {
 			t.Errorf("%q: got %q, want %q", name, got, want)
