@@ -65,6 +65,7 @@ func TestHostileResponsesUseBoundedMemory(t *testing.T) {
 		{"status line", strings.TrimSuffix(started, "\r\n"), long, reason.BadHTTP},
 		{"headers", started, strings.Repeat("X: y\r\n", 1000), reason.BadHTTP},
 		{"header", started + "X: ", long, reason.BadHTTP},
+		{"no header", started + long[:5000] + "\r\n\r\n", long, reason.BadHTTP},
 		{"informational responses", "", strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 100), reason.BadHTTP},
 		{"text of an error", "HTTP/1.1 500 Internal Server Error\r\n\r\n", long, reason.ServerError},
 		{"redirect", "HTTP/1.1 302 Found\r\nLocation: /" + long[:8000] + "\r\n\r\n", long, reason.BadStatus},
@@ -86,6 +87,9 @@ func TestHostileResponsesUseBoundedMemory(t *testing.T) {
 					t.Errorf("got %d bytes allocated, want at most %d", got, bound)
 				}
 				checkError(t, err, tt.reason, "")
+				if err != nil && len(err.Error()) > 2000 {
+					t.Errorf("got an error of %d bytes", len(err.Error()))
+				}
 				if n := len(dst.Containers); n > 0 {
 					t.Errorf("got %d containers after an error", n)
 				}

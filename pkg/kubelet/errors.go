@@ -41,7 +41,8 @@ func withCure(node, subject string, cures map[reason.Reason]string, err error) e
 	if cure != "" {
 		cure = " (" + cure + ")"
 	}
-	return fmt.Errorf("%s%w%s", text, &reason.Error{Reason: r, Err: err}, cure)
+	// A kubelet can choose the names in its certificates, for example, so the text is cut.
+	return fmt.Errorf("%s%w%s", text, reason.Errorf(r, "%.1024s", err.Error()), cure)
 }
 
 // isFileLimit reports whether this process, or its machine, has too many open files.
