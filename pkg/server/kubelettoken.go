@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 const (
@@ -29,6 +31,9 @@ const (
 	// kubeletTokenTimeout is the timeout of a request to the API server. A scrape that waits for
 	// the request has a timeout of 10 seconds by default.
 	kubeletTokenTimeout = 8 * time.Second
+	// kubeletTokenPause is how long a renewal may be late after the machine was suspended: timers do not
+	// count that time.
+	kubeletTokenPause = 5 * time.Second
 )
 
 // kubeletTokens renews a short-lived token from the TokenRequest API. Its ServiceAccount may only
@@ -40,15 +45,18 @@ type kubeletTokens struct {
 	client          corev1client.ServiceAccountsGetter
 	namespace, name string        // of the ServiceAccount
 	tried           chan struct{} // closed when the first request has ended
+	now             func() usage.Time
 
 	mu      sync.Mutex
 	token   string
-	expires time.Time // of the token, by our clock, less kubeletTokenMargin
-	err     error     // of the last request
+	expires usage.Time // of the token, by our clock, less kubeletTokenMargin
+	err     error      // of the last request
 }
 
-func newKubeletTokens(client corev1client.ServiceAccountsGetter, namespace, name string) *kubeletTokens {
-	return &kubeletTokens{client: client, namespace: namespace, name: name, tried: make(chan struct{})}
+func newKubeletTokens(
+	client corev1client.ServiceAccountsGetter, namespace, name string, now func() usage.Time,
+) *kubeletTokens {
+	return &kubeletTokens{client: client, namespace: namespace, name: name, tried: make(chan struct{}), now: now}
 }
 
 // errTokenExpired is the error until the token is renewed after this process has stood still.
@@ -65,7 +73,7 @@ func (k *kubeletTokens) Token(ctx context.Context) (string, error) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if time.Now().Before(k.expires) {
+	if k.now() < k.expires {
 		return k.token, nil
 	}
 	return "", cmp.Or(k.err, errTokenExpired)
@@ -76,7 +84,7 @@ func (k *kubeletTokens) run(ctx context.Context) {
 	atFirst := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 10, Cap: time.Minute}
 	backoff := atFirst
 	for first := true; ; first = false {
-		start := time.Now()
+		start := k.now()
 		token, lifetime, err := k.request(ctx)
 		if ctx.Err() != nil {
 			return
@@ -91,24 +99,26 @@ func (k *kubeletTokens) run(ctx context.Context) {
 		} else {
 			delay = backoff.Step()
 		}
-		select {
-		case <-time.After(delay):
-		case <-ctx.Done():
-			return
+		for end := k.now().Add(delay); k.now() < end; {
+			select {
+			case <-time.After(min(end.Sub(k.now()), kubeletTokenPause)):
+			case <-ctx.Done():
+				return
+			}
 		}
 	}
 }
 
 // set sets the result of a request. An error leaves the token in use.
-func (k *kubeletTokens) set(token string, expires time.Time, err error) {
+func (k *kubeletTokens) set(token string, expires usage.Time, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
 	case err == nil && k.err != nil:
 		klog.Background().Info("Renewed the token for kubelets")
-	case err != nil && k.err == nil && time.Now().Before(k.expires):
+	case err != nil && k.err == nil && k.now() < k.expires:
 		klog.Background().Error(err, "Cannot renew the token for kubelets; the current one stays in use until it expires",
-			"expires", k.expires.UTC().Format(time.RFC3339))
+			"expires", k.expires.Time().UTC().Format(time.RFC3339))
 	}
 	k.err = err
 	if err == nil {

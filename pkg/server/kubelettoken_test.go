@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 // tokenServer is an API server for requests for tokens of the ServiceAccount ns/reader. The tokens are
@@ -23,6 +26,7 @@ import (
 type tokenServer struct {
 	corev1client.ServiceAccountInterface // nil
 	t                                    *testing.T
+	suspended                            atomic.Int64 // nanoseconds for which the machine was suspended
 
 	mu       sync.Mutex
 	requests int           // number of requests
@@ -86,7 +90,9 @@ func (s *tokenServer) wantRequests(want int) {
 func newTestTokens(t *testing.T, s *tokenServer) *kubeletTokens {
 	t.Helper()
 	s.t = t
-	k := newKubeletTokens(s, "ns", "reader")
+	k := newKubeletTokens(s, "ns", "reader", func() usage.Time {
+		return usage.At(time.Now().Add(time.Duration(s.suspended.Load())))
+	})
 	go k.run(t.Context())
 	return k
 }
@@ -154,6 +160,21 @@ func TestKubeletTokensDuringOutage(t *testing.T) {
 		s.set(func() { s.err = nil })
 		time.Sleep(90 * time.Second)
 		wantToken(t, k, fmt.Sprint("secret-", s.count()), "")
+	})
+}
+
+// TestKubeletTokensAfterSuspension checks that a token that expired while the machine was suspended, which
+// timers do not notice, is not used, and is renewed at once.
+func TestKubeletTokensAfterSuspension(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &tokenServer{}
+		k := newTestTokens(t, s)
+		wantToken(t, k, "secret-1", "")
+		s.suspended.Store(int64(8 * time.Hour))
+		wantToken(t, k, "", "is being renewed")
+		time.Sleep(kubeletTokenPause)
+		synctest.Wait()
+		wantToken(t, k, "secret-2", "")
 	})
 }
 

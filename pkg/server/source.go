@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
@@ -13,6 +14,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 // source reads the usage of the nodes that it is set to, and puts it into the store. It is a
@@ -30,7 +32,8 @@ func (a *assembly) addScraper() error {
 	a.Kubelet.Clock = a.clock
 	a.addPins()
 	if a.KubeletServiceAccount != "" {
-		tokens := newKubeletTokens(a.clients.CoreV1(), a.namespace, a.KubeletServiceAccount)
+		tokens := newKubeletTokens(a.clients.CoreV1(), a.namespace, a.KubeletServiceAccount,
+			func() usage.Time { return a.clock.At(time.Now()) })
 		a.Kubelet.Token = tokens.Token
 		a.loops = append(a.loops, func(ctx context.Context) {
 			// Before the nodes are known, failures would only delay the token that the first scrapes need.
