@@ -23,6 +23,8 @@ func TestManifests(t *testing.T) {
 		{"prometheus"},
 		{"without-apiservices"},
 		{"cert-manager", "high-availability", "insecure-kubelets"},
+		{"cert-manager", "pinned-kubelets"},
+		{"pinned-kubelets", "cert-manager"},
 	} {
 		t.Run(strings.Join(components, "+"), func(t *testing.T) {
 			var folders []string

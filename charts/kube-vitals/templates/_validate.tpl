@@ -43,6 +43,10 @@ single value are in values.schema.json.
 {{- if or $v.activeResolution $v.activeBudget }}
 {{- fail "activeResolution and activeBudget need source.type=kubelet: an engine decides itself how often it scrapes: leave them empty" }}
 {{- end }}
+{{- $ofArgs := dict "Values" (dict "defaultArgs" list "args" $v.args) }}
+{{- if include "kube-vitals.hasFlag" (dict "root" $ofArgs "names" "(deprecated-)?kubelet-[a-z-]+|rate-window|active-(resolution|budget)") }}
+{{- fail "source.type=prometheus: remove --kubelet-*, --rate-window and --active-* from args: the server does not connect to kubelets" }}
+{{- end }}
 {{- if and $prometheus.config $prometheus.existingSecret }}
 {{- fail "source.prometheus.config and source.prometheus.existingSecret contradict each other: set one of them" }}
 {{- end }}
@@ -71,6 +75,9 @@ single value are in values.schema.json.
 {{- end }}
 {{- if include "kube-vitals.hasFlag" (dict "root" . "names" "tls-secret|tls-names|tls-ca-configmap") }}
 {{- fail "args and defaultArgs cannot set --tls-secret, --tls-names and --tls-ca-configmap, since the roles and the Service use fixed names: tls.type=kube-vitals sets all of them" }}
+{{- end }}
+{{- if and $v.kubelet.insecureTLS (include "kube-vitals.hasFlag" (dict "root" . "names" "kubelet-certificate-authority")) }}
+{{- fail "kubelet.insecureTLS=true and --kubelet-certificate-authority contradict each other: set one of them" }}
 {{- end }}
 {{- if and (eq $tlsType "kube-vitals") (include "kube-vitals.hasFlag" (dict "root" . "names" "tls-cert-file|tls-private-key-file")) }}
 {{- fail "tls.type=kube-vitals creates the serving certificate, and args name another one by --tls-cert-file: remove the flag, or set tls.type=existingSecret and tls.existingSecret.name" }}
