@@ -3,9 +3,7 @@ package api
 import (
 	"context"
 	"math"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -59,39 +57,21 @@ func (c *collection) ConvertToTable(ctx context.Context, object, options runtime
 	return table, nil
 }
 
-// layout is what differs between tables: some columns exist only if there is something to show.
-// kubectl shows these, and the age, only with `-o wide`.
+// layout is what differs between tables. It does not depend on the rows: kubectl prints its header again for
+// a page with other columns.
 type layout struct {
-	swap bool
-	node bool // the nodes to which pods are bound
-	// extra has further resources, sorted by name, without values.
-	extra []usage.Resource
+	node  bool             // the nodes to which pods are bound
+	extra []usage.Resource // further resources, sorted by name, without values
 }
 
 // layoutOf returns the layout of a table with these items. It shows the nodes of pods only to users
 // who may get the pods: PodMetrics do not contain them.
 func (c *collection) layoutOf(items []encode.Item, mayGetObjects func() bool) layout {
-	var l layout
-	for i := range items {
-		l.swap = l.swap || items[i].Usage.Total().HasSwap
-		for _, resources := range items[i].Extra {
-			l.addExtra(resources)
-		}
+	ofNodes, ofPods := c.config.View.Extra.Resources()
+	if !c.NamespaceScoped() {
+		return layout{extra: ofNodes}
 	}
-	l.node = c.NamespaceScoped() && len(items) > 0 && mayGetObjects()
-	return l
-}
-
-// addExtra adds the resources that the layout does not have yet.
-func (l *layout) addExtra(resources []usage.Resource) {
-	for _, r := range resources {
-		i, found := slices.BinarySearchFunc(l.extra, r.Name, func(known usage.Resource, name string) int {
-			return strings.Compare(known.Name, name)
-		})
-		if !found {
-			l.extra = slices.Insert(l.extra, i, usage.Resource{Name: r.Name, Unit: r.Unit})
-		}
-	}
+	return layout{node: len(items) > 0 && mayGetObjects(), extra: ofPods}
 }
 
 // columns returns the definitions of the columns. Those with priority 1 are shown by kubectl only
@@ -109,9 +89,7 @@ func (l *layout) columns() []metav1.TableColumnDefinition {
 			Name: name, Type: "string", Description: description, Priority: 1,
 		})
 	}
-	if l.swap {
-		wide("Swap(bytes)", "Swap in use.")
-	}
+	wide("Swap(bytes)", "Swap in use.")
 	wide("Age(metrics)", "Time since the metrics were sampled.")
 	if l.node {
 		wide("Node", "Node to which the pod is bound.")
@@ -132,13 +110,11 @@ func (l *layout) cells(item *encode.Item, now usage.Time) []any {
 	cells := make([]any, 0, 7+len(l.extra))
 	cells = append(cells, item.Object.Name, millicores(total.CPUNanocores), mebibytes(total.Memory),
 		total.Window.Round(time.Millisecond).String())
-	switch {
-	case l.swap && total.HasSwap:
-		cells = append(cells, mebibytes(total.Swap))
-	case l.swap:
-		cells = append(cells, noValue)
+	swap := noValue
+	if total.HasSwap {
+		swap = mebibytes(total.Swap)
 	}
-	cells = append(cells, duration.HumanDuration(max(0, now.Sub(item.Usage.SampledAt()))))
+	cells = append(cells, swap, duration.HumanDuration(max(0, now.Sub(item.Usage.SampledAt()))))
 	if l.node {
 		cells = append(cells, item.Object.Node)
 	}

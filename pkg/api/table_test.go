@@ -47,21 +47,21 @@ func (r tableResponse) text() string {
 func TestTables(t *testing.T) {
 	h := serve(t, newConfig())
 	for _, test := range []struct{ path, want string }{
-		{"/namespaces/apps/pods", `Name CPU(cores) Memory(bytes) Window Age(metrics)
-idle 0m 0Mi 15s 10s
-web-1 125m 103Mi 15s 10s
-web-2 250m 1024Mi 15s 10s`},
-		{"/namespaces/apps/pods/web-1", `Name CPU(cores) Memory(bytes) Window Age(metrics)
-web-1 125m 103Mi 15s 10s`},
+		{"/namespaces/apps/pods", `Name CPU(cores) Memory(bytes) Window Swap(bytes) Age(metrics)
+idle 0m 0Mi 15s <none> 10s
+web-1 125m 103Mi 15s <none> 10s
+web-2 250m 1024Mi 15s <none> 10s`},
+		{"/namespaces/apps/pods/web-1", `Name CPU(cores) Memory(bytes) Window Swap(bytes) Age(metrics)
+web-1 125m 103Mi 15s <none> 10s`},
 		{"/pods?labelSelector=app+in+(idle,db)", `Name CPU(cores) Memory(bytes) Window Swap(bytes) Age(metrics)
 idle 0m 0Mi 15s <none> 10s
 db 2000m 8192Mi 15s 12Mi 10s`},
-		{"/nodes", `Name CPU(cores) Memory(bytes) Window Age(metrics)
-node-a 1235m 5120Mi 15s 10s
-node-b 1m 1024Mi 15s 10s`},
-		{"/nodes/node-b", `Name CPU(cores) Memory(bytes) Window Age(metrics)
-node-b 1m 1024Mi 15s 10s`},
-		{"/namespaces/none/pods", `Name CPU(cores) Memory(bytes) Window Age(metrics)`},
+		{"/nodes", `Name CPU(cores) Memory(bytes) Window Swap(bytes) Age(metrics)
+node-a 1235m 5120Mi 15s <none> 10s
+node-b 1m 1024Mi 15s <none> 10s`},
+		{"/nodes/node-b", `Name CPU(cores) Memory(bytes) Window Swap(bytes) Age(metrics)
+node-b 1m 1024Mi 15s <none> 10s`},
+		{"/namespaces/none/pods", `Name CPU(cores) Memory(bytes) Window Swap(bytes) Age(metrics)`},
 	} {
 		for _, version := range versions {
 			got := getAs[tableResponse](t, h, "/apis/metrics.k8s.io/"+version+test.path, tableType, http.StatusOK)
@@ -145,15 +145,15 @@ func TestTableOfFurtherResources(t *testing.T) {
 		of("data", "db", "main", disk(math.MaxInt64)), of("data", "db", "main", disk(math.MaxInt64)))
 	h := serve(t, c)
 	for path, want := range map[string]string{
-		"/namespaces/apps/pods": `Name CPU(cores) Memory(bytes) Window Age(metrics) ephemeral-storage(bytes) nvidia.com/gpu
-idle 0m 0Mi 15s 10s <none> <none>
-web-1 125m 103Mi 15s 10s 2Mi 1500m
-web-2 250m 1024Mi 15s 10s <none> 0`,
-		"/namespaces/data/pods/db": `Name CPU(cores) Memory(bytes) Window Swap(bytes) Age(metrics) ephemeral-storage(bytes)
-db 2000m 8192Mi 15s 12Mi 10s 8796093022207Mi`,
-		"/nodes": `Name CPU(cores) Memory(bytes) Window Age(metrics) ephemeral-storage(bytes)
-node-a 1235m 5120Mi 15s 10s 5120Mi
-node-b 1m 1024Mi 15s 10s <none>`,
+		"/namespaces/apps/pods": `Name CPU(cores) Memory(bytes) Window Swap(bytes) Age(metrics) ephemeral-storage(bytes) nvidia.com/gpu
+idle 0m 0Mi 15s <none> 10s <none> <none>
+web-1 125m 103Mi 15s <none> 10s 2Mi 1500m
+web-2 250m 1024Mi 15s <none> 10s <none> 0`,
+		"/namespaces/data/pods/db": `Name CPU(cores) Memory(bytes) Window Swap(bytes) Age(metrics) ephemeral-storage(bytes) nvidia.com/gpu
+db 2000m 8192Mi 15s 12Mi 10s 8796093022207Mi <none>`,
+		"/nodes": `Name CPU(cores) Memory(bytes) Window Swap(bytes) Age(metrics) ephemeral-storage(bytes)
+node-a 1235m 5120Mi 15s <none> 10s 5120Mi
+node-b 1m 1024Mi 15s <none> 10s <none>`,
 	} {
 		got := getAs[tableResponse](t, h, v1Path+path, tableType, http.StatusOK)
 		if got.text() != want {
@@ -162,7 +162,7 @@ node-b 1m 1024Mi 15s 10s <none>`,
 	}
 	without := serve(t, newConfig())
 	for _, path := range []string{"/namespaces/apps/pods/idle", "/pods?labelSelector=app%3Didle", "/nodes/node-b"} {
-		for _, accept := range []string{jsonType, yamlType, protobufType, tableType} {
+		for _, accept := range []string{jsonType, yamlType, protobufType} {
 			got, want := do(h, http.MethodGet, v1Path+path, accept), do(without, http.MethodGet, v1Path+path, accept)
 			if want.Code != http.StatusOK || got.Code != want.Code || got.Body.String() != want.Body.String() {
 				t.Errorf("%s as %s: got %d\n%s\nwant %d\n%s", path, accept, got.Code, got.Body, want.Code, want.Body)

@@ -25,6 +25,9 @@ type Store struct {
 	mu    sync.RWMutex
 	nodes map[string]map[string]*report // by node and source
 
+	// What has been reported of nodes and of containers, sorted by name, without values.
+	ofNodes, ofContainers []usage.Resource
+
 	// When the API server deleted pods, for reports that were requested before and arrive after that.
 	removed     map[usage.PodKey]usage.Time
 	forgottenAt usage.Time // when pods that had been removed long ago were last forgotten
@@ -89,6 +92,12 @@ func (s *Store) Put(nodeName, source string, r Report) {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, v := range r.Node {
+		s.ofNodes = addResource(s.ofNodes, usage.Resource{Name: v.Name, Unit: v.Unit})
+	}
+	for _, v := range r.Containers {
+		s.ofContainers = addResource(s.ofContainers, usage.Resource{Name: v.Name, Unit: v.Unit})
+	}
 	maps.DeleteFunc(next.pods, func(key podKey, _ []ContainerResource) bool {
 		return r.At <= s.removed[usage.PodKey{Node: nodeName, Namespace: key.namespace, Name: key.name}]
 	})
@@ -96,6 +105,17 @@ func (s *Store) Put(nodeName, source string, r Report) {
 		s.nodes[nodeName] = map[string]*report{}
 	}
 	s.nodes[nodeName][source] = next
+}
+
+// Resources returns the resources that have been reported of nodes and of containers, sorted by name, without
+// values.
+func (s *Store) Resources() (ofNodes, ofContainers []usage.Resource) {
+	if s == nil {
+		return nil, nil
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.Clone(s.ofNodes), slices.Clone(s.ofContainers)
 }
 
 // Remove drops what a source has reported of a node.
