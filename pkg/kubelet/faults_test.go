@@ -93,7 +93,8 @@ func TestSummaryFaults(t *testing.T) {
 	tests := commonFaults()
 	maps.Copy(tests, map[string]afterFault{
 		"status 403": {reason: reason.Forbidden,
-			text: "(grant get on nodes/stats to the user that kube-vitals runs as; " + without + ")"},
+			text: "(grant get on nodes/stats to the user that kubelets see (kube-vitals-kubelet in the chart); " +
+				without + ")"},
 		"status 404":         {reason: reason.NotFound, text: `status 404 Not Found, "Not Found" (` + without},
 		"status 405":         {reason: reason.BadStatus, text: "status 405 Method Not Allowed"},
 		"status 500":         {reason: reason.ServerError, text: "see the kubelet's log; " + without},

@@ -49,7 +49,8 @@ func newSummaryQuery(rawQuery string, decode func(*workspace, string) error, sub
 		decode:   decode,
 		subject:  subject,
 		cures: map[reason.Reason]string{
-			reason.Forbidden:   "grant get on nodes/stats to the user that kube-vitals runs as; " + without,
+			reason.Forbidden: "grant get on nodes/stats to the user that kubelets see (kube-vitals-kubelet in the chart); " +
+				without,
 			reason.NotFound:    without,
 			reason.ServerError: "see the kubelet's log; " + without,
 			reason.BadStatus:   without,

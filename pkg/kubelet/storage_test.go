@@ -34,7 +34,7 @@ func checkStorage(t *testing.T, c *Client, node *corev1.Node, want reason.Reason
 	err := fetchStorage(c, t.Context(), node, &scrape)
 	if want != "" {
 		checkError(t, err, want, "complete summary: ")
-		const cure = "grant get on nodes/stats to the user that kube-vitals runs as; " +
+		const cure = "grant get on nodes/stats to the user that kubelets see (kube-vitals-kubelet in the chart); " +
 			"without the summary, ephemeral-storage is not served"
 		if want == reason.Forbidden && !strings.Contains(err.Error(), cure) {
 			t.Errorf("got error %v, want the cure %q", err, cure)

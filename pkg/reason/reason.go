@@ -111,7 +111,8 @@ func descriptions() map[Reason]Description { //nolint:funlen // a table
 		TLSExpired: {"the kubelet's certificate has expired or is not yet valid",
 			"renew it, and check the clocks of both sides"},
 		TLSHandshake: {"the TLS handshake with the kubelet fails",
-			"check --kubelet-port, and whether the kubelet accepts the certificate of --kubelet-client-certificate"},
+			"approve the kubelet's certificate request, if one waits (kubectl get csr); else check --kubelet-port and " +
+				"--kubelet-client-certificate"},
 		TLSKeyChanged: {"the kubelet does not have the pinned key",
 			"find out whether its certificate was renewed; if so, accept the new key with the command in the log of " +
 				"kube-vitals, else something intercepts the connection"},
@@ -121,7 +122,8 @@ func descriptions() map[Reason]Description { //nolint:funlen // a table
 			"check the permission to create tokens of --kubelet-service-account"},
 		Unauthorized: {"the kubelet rejects the credentials",
 			"enable webhook authentication in the kubelet, and check the bearer token or client certificate"},
-		Forbidden:   {"the kubelet denies access", "grant get on nodes/metrics to the user that kube-vitals runs as"},
+		Forbidden: {"the kubelet denies access",
+			"grant get on nodes/metrics to the user that kubelets see (kube-vitals-kubelet in the chart)"},
 		NotFound:    {"the kubelet does not have the path of the metrics", "check " + annotation},
 		ServerError: {"the kubelet reports an error", kubeletLog},
 		BadStatus:   {"the response has an unexpected status", checkServer},

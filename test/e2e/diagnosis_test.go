@@ -316,7 +316,7 @@ func (d *diagnosis) testNoKubeletAccess(t *testing.T) {
 	d.Simulation.ForgetPermissions()
 	must(t, d.Simulation.AddNode(t.Context(), simulation.Node{Name: node}))
 	d.awaitExplanation(t, "node "+node, "forbidden",
-		`the kubelet denies access \(grant get on nodes/metrics to the user that kube-vitals runs as\)`)
+		`the kubelet denies access \(grant get on nodes/metrics to the user that kubelets see `)
 	d.kubectl(t, "create", "clusterrole", node, "--verb=get", "--resource=nodes/metrics")
 	d.kubectl(t, "create", "clusterrolebinding", node, "--clusterrole="+node,
 		"--serviceaccount="+strings.TrimPrefix(kubeletAccount, "system:serviceaccount:"))
