@@ -86,11 +86,8 @@ var acceptKey = regexp.MustCompile(`^(.*); to accept the new key: (kubectl -n [a
 // detailOf returns what the error of a node adds to its problem and cure.
 func detailOf(n nodez.Node) string {
 	text := strings.TrimSuffix(n.Error, " ("+n.Cure+")")
-	if _, detail, found := strings.Cut(text, n.Problem+": "); found {
-		return detail
-	}
-	if strings.HasSuffix(text, n.Problem) {
-		return ""
+	if _, detail, found := strings.Cut(text+": ", n.Problem+": "); found {
+		return strings.TrimSuffix(detail, ": ")
 	}
 	return text
 }
