@@ -452,6 +452,14 @@ func TestDistributions(t *testing.T) {
 			},
 			presets: []string{"eks", "host-network"}, flags: ofHostNetwork, owner: doctor.OK,
 		},
+		"EKS Anywhere with Cilium": {
+			world: func(w *world) {
+				n := w.selfSigned("a")
+				n.Status.NodeInfo.KubeletVersion, n.Annotations[criSocket] = "v1.36.3-eks-0123456", "x"
+				w.cilium("kubernetes")
+			},
+			presets: []string{"kubeadm"}, flags: " --set kubelet.tls=pin", owner: doctor.OK,
+		},
 		"EKS with Cilium in Amazon's network": {
 			world: func(w *world) {
 				w.signed("a").Status.NodeInfo.KubeletVersion = "v1.36.3-eks-0123456"
