@@ -129,6 +129,8 @@ func TestBroken(t *testing.T) {
 	}
 	oom := corev1.ContainerStatus{RestartCount: 2, LastTerminationState: corev1.ContainerState{
 		Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled"}}}
+	evicted := serverPod(false, corev1.ContainerStatus{})
+	evicted.Name, evicted.Status = "evicted", corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"}
 	unavailable := func(reason, message string) func(*world) {
 		return func(w *world) {
 			a := w.objects[apiservices+"v1beta1.metrics.k8s.io"].(map[string]any)
@@ -228,6 +230,10 @@ func TestBroken(t *testing.T) {
 		{"no Deployment", func(w *world) { w.objects[deployments] = &appsv1.DeploymentList{} },
 			"deployment", Warning, deploymentMissing.Reason, "no Deployment", ""},
 		{"no pods", func(w *world) { w.inCluster(1) }, "pods", Failed, noPods.Reason, "none", ""},
+		{"an evicted pod beside its successor", func(w *world) { w.inCluster(1, evicted, serverPod(true, running())) },
+			"pods", OK, "", "1 of 1 ready", ""},
+		{"an evicted pod without a successor", func(w *world) { w.inCluster(1, evicted) },
+			"pods", Failed, noPods.Reason, "none", ""},
 		{"image", func(w *world) { w.inCluster(1, serverPod(false, waiting("ImagePullBackOff", "not found"))) },
 			"pods", Failed, imagePull.Reason, "ImagePullBackOff: not found", "kube-system/kube-vitals-x"},
 		{"crash", func(w *world) { w.inCluster(1, serverPod(false, waiting("CrashLoopBackOff", ""))) },
