@@ -39,7 +39,7 @@ func (d *doctor) checkNodes(ctx context.Context, c Check) []Check {
 func checkPage(c Check, report *nodez.Report) []Check {
 	t := report.Totals
 	if t.Nodes == 0 {
-		return c.Fail(noMetrics, "kube-vitals scrapes no node: its --node-selector may match none")
+		return c.Fail(noMetrics, "kube-vitals scrapes no node: its --node-selector may match none, or it has read none yet")
 	}
 	work, describe := "scraped without an error", reason.Reason.Describe
 	var checks []Check
