@@ -22,12 +22,17 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/internal/command"
 )
 
-// Get sends a GET request to the API server, and decodes the JSON of the response. An error has the
-// text of a response that is no Status: the API server describes in it why it cannot reach a server.
+// Get sends a GET request to the API server, and decodes the JSON of the response. The path may end
+// with ?limit=N. An error has the text of a response that is no Status: the API server describes in it
+// why it cannot reach a server.
 func Get(ctx context.Context, kube kubernetes.Interface, path string, into any) error {
 	var code int
-	result := kube.Discovery().RESTClient().Get().AbsPath(path).MaxRetries(0).
-		SetHeader("Accept", "application/json").Do(ctx).StatusCode(&code)
+	path, limit, isLimited := strings.Cut(path, "?limit=")
+	request := kube.Discovery().RESTClient().Get().AbsPath(path).MaxRetries(0).SetHeader("Accept", "application/json")
+	if isLimited {
+		request.Param("limit", limit)
+	}
+	result := request.Do(ctx).StatusCode(&code)
 	body, _ := result.Raw() // the error below has the Status of the response
 	err := result.Error()
 	if err == nil {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -24,6 +25,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
@@ -537,6 +540,31 @@ func TestDenied(t *testing.T) {
 		c := Check{ID: "nodes", Objects: []string{"of page 1"}}.Denied(tt.err)[0]
 		if c.Status != tt.status || c.Reason != tt.p.Reason || c.Seen != tt.seen || c.Objects != nil {
 			t.Errorf("%v: got %+v", tt.err, c)
+		}
+	}
+}
+
+// TestSlowMetricsAPI checks that a response that takes longer than --timeout, or its body, does not look as
+// if the API server could not connect to the server.
+func TestSlowMetricsAPI(t *testing.T) {
+	for _, body := range []string{"", `{"items":[`} {
+		api := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+			fmt.Fprint(out, body)
+			if body != "" {
+				out.(http.Flusher).Flush()
+			}
+			<-r.Context().Done()
+		}))
+		t.Cleanup(api.Close)
+		kube, err := kubernetes.NewForConfig(&rest.Config{Host: api.URL, Timeout: 50 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := &doctor{kube: kube}
+		c := d.checkMetricsAPI(t.Context(), Check{ID: "metrics-api"})[0]
+		if c.Status != Warning || c.Reason != requestFailed.Reason || !strings.Contains(c.Seen, "not respond in time") ||
+			!strings.Contains(c.Cure, "--timeout") {
+			t.Errorf("%q: got %+v", body, c)
 		}
 	}
 }

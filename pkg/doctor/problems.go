@@ -20,7 +20,7 @@ var (
 	apiServerUnreachable = Problem{"api-server-unreachable",
 		"check --kubeconfig and --context, and whether kubectl get nodes works"}
 	unauthorizedUser = Problem{"user-unauthorized", "log in again, or check the credentials in the kubeconfig"}
-	requestFailed    = Problem{"request-failed", "try again, and see the log of the API server"}
+	requestFailed    = Problem{"request-failed", "try again, also with a longer --timeout, and see the API server's log"}
 	noPermission     = Problem{"no-permission", "run doctor as a user with this permission to include the check"}
 	noServer         = Problem{"no-server", ""}
 	noConnection     = Problem{"no-connection", ""}
