@@ -319,7 +319,7 @@ func TestBroken(t *testing.T) {
 				return s.ResourceAttributes.Resource == "nodes" &&
 					s.ResourceAttributes.Subresource != ""
 			}
-		}, "permissions", OK, "", "has all", ""},
+		}, "permissions", OK, "", "have all", ""},
 		{"reviews forbidden", func(w *world) {
 			w.status["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = forbidden(`create resource "subjectaccessreviews"`)
 		}, "permissions", Skipped, noPermission.Reason, "subjectaccessreviews", ""},
@@ -328,7 +328,7 @@ func TestBroken(t *testing.T) {
 			n.State, n.Reason, n.Problem, n.Cure, n.URL = nodez.Failing, reason.TLSExpired, "expired", "renew it",
 				reason.TLSExpired.URL()
 			n.Error = `node "n2": expired: x509: since 2020 (renew it)`
-		}), "nodes", Failed, "tls-expired", "1 of 2 nodes fails: tls-expired: expired: x509: since 2020", "n2"},
+		}), "nodes", Failed, "tls-expired", "1 of 2 nodes: tls-expired: expired: x509: since 2020", "n2"},
 		{"stale node", node2(func(n *nodez.Node) { n.State, n.Reason = nodez.Stale, reason.StaleSamples }),
 			"nodes", Failed, "stale-samples", "stale-samples", "n2"},
 		{"clock", node2(func(n *nodez.Node) { n.ClockSkewSeconds = new(-3600.0) }), "clocks", Warning, clockSkew.Reason,
@@ -341,7 +341,7 @@ func TestBroken(t *testing.T) {
 			"/nodez of kube-vitals cannot be read: forbidden: cannot get path", ""},
 		{"engine", engine(nil), "engine", OK, "", "p:9090 was read in 0.2s: 14 series", ""},
 		{"engine, nodes", engine(nil), "nodes", OK, "", "2 of 2 read from the engine; pods with metrics: 3 of 3", ""},
-		{"engine, permissions", engine(nil), "permissions", OK, "", "has all", ""},
+		{"engine, permissions", engine(nil), "permissions", OK, "", "have all", ""},
 		{"engine, permissions of events", func(w *world) {
 			engine(nil)(w)
 			w.addArgs("--node-events")
@@ -396,7 +396,7 @@ func TestBroken(t *testing.T) {
 			n, d := &r.Nodes[1], reason.NotInEngine.Describe()
 			n.State, n.Reason, n.Problem, n.Cure, n.URL = nodez.Failing, reason.NotInEngine, d.Problem, d.Cure,
 				reason.NotInEngine.URL()
-		}), "nodes", Failed, "not-in-engine", "1 of 2 nodes fails: not-in-engine", "n2"},
+		}), "nodes", Failed, "not-in-engine", "1 of 2 nodes: not-in-engine", "n2"},
 		{"page forbidden, node without metrics", func(w *world) {
 			w.page = nil
 			w.objects[metricsV1b1+"nodes"] = metricsList("/n1")

@@ -54,13 +54,12 @@ func checkPage(c Check, report *nodez.Report) []Check {
 			continue
 		}
 		failing.Add(string(n.Reason), n.Name, func() []Check {
-			one := c
-			one.URL = n.URL
+			c.URL = n.URL
 			p, detail := Problem{string(n.Reason), describe(n.Reason).Cure}, detailOf(n)
 			if m := acceptKey.FindStringSubmatch(detail); m != nil && n.Reason == reason.TLSKeyChanged {
 				detail, p.Cure = m[1], p.Cure+"; the command for the first node:\n"+m[2]
 			}
-			return one.Fail(p, "%s", strings.TrimSuffix(
+			return c.Fail(p, "%s", strings.TrimSuffix(
 				fmt.Sprintf("%s: %s: %s", cmp.Or(n.Reason, "no reason"), n.Problem, detail), ": "))
 		})
 	}
@@ -69,14 +68,9 @@ func checkPage(c Check, report *nodez.Report) []Check {
 			t.Pods)...)
 	}
 	checks = append(checks, failing.Checks(func(n int) string {
-		if n == 1 {
-			return fmt.Sprintf("1 of %s fails: ", Count(t.Nodes, "node"))
-		}
-		return fmt.Sprintf("%d of %s fail: ", n, Count(t.Nodes, "node"))
+		return fmt.Sprintf("%d of %s: ", n, Count(t.Nodes, "node"))
 	})...)
-	checks = append(checks, checkClocks(report)...)
-	checks = append(checks, checkDevices(report)...)
-	return append(checks, checkMemory(report.Memory)...)
+	return slices.Concat(checks, checkClocks(report), checkDevices(report), checkMemory(report.Memory))
 }
 
 // acceptKey matches the error of a node whose kubelet does not have the pinned key, and the command in it.
@@ -121,19 +115,16 @@ func checkClocks(report *nodez.Report) []Check {
 
 // checkDevices examines the exporters of devices, as kube-vitals sees them.
 func checkDevices(report *nodez.Report) []Check {
-	c := Check{ID: "devices", Title: "devices"}
 	var checks []Check
 	for i := range report.DeviceExporters {
-		e := &report.DeviceExporters[i]
-		failing := Groups{}
+		e, c, failing := &report.DeviceExporters[i], Check{ID: "devices", Title: "devices"}, Groups{}
 		for _, p := range e.Pods {
 			if p.Reason == "" {
 				continue
 			}
 			failing.Add(string(p.Reason), p.Node, func() []Check {
-				one := c
-				one.URL = p.URL
-				return one.Fail(Problem{string(p.Reason), p.Reason.DescribeExporter().Cure}, "%s: %s", p.Reason,
+				c.URL = p.URL
+				return c.Fail(Problem{string(p.Reason), p.Reason.DescribeExporter().Cure}, "%s: %s", p.Reason,
 					cmp.Or(p.Error, p.Problem))
 			})
 		}

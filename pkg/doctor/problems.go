@@ -28,16 +28,13 @@ var (
 		"upgrade kube-vitals with its chart, which lets its ServiceAccount get /nodez; the next checks use the API instead"}
 	engineStarting = Problem{"engine-not-read", "see the log of kube-vitals, and run doctor again"}
 	enginePartial  = Problem{"engine-partial",
-		"see the log and the status of the engine, for example of its stores; metrics that are missing in a response are " +
-			"served until they expire"}
+		"see the log of the engine, or of its stores; metrics that a response omits are served until they expire"}
 	engineFile = Problem{"engine-config-rejected",
 		"see the error in the log of kube-vitals, and correct source.prometheus.config"}
 	engineSeries = Problem{"engine-series-missing",
-		"check preset and queries in --prometheus-config, and the metric_relabel_configs of the engine: they may drop " +
-			"these series"}
+		"check preset and queries in --prometheus-config, and whether the engine's metric_relabel_configs drop them"}
 	engineOtherNodes = Problem{"engine-other-nodes",
-		"set matchers in --prometheus-config to the labels of this cluster; nodes and pods with the same names in two " +
-			"clusters are mixed"}
+		"set matchers in --prometheus-config to the labels of this cluster: nodes and pods with the same names are mixed"}
 	scrapeInterval = Problem{"scrape-interval-long",
 		"let the engine scrape these kubelets every 15 to 30 seconds, or raise --max-sample-age"}
 	requestHeaderCAMissing = Problem{"request-header-ca-missing",
@@ -97,8 +94,7 @@ var (
 	permissionMissing = Problem{"permission-missing",
 		"restore the roles and bindings, for example with helm upgrade (rbac.create)"}
 	exporterNoPods = Problem{"exporter-no-pods",
-		"if there are nodes with devices, correct namespace and podSelector in the configuration of the exporter, which is " +
-			"devices.exporters in the chart"}
+		"if there are nodes with devices, correct namespace and podSelector of the exporter (devices.exporters)"}
 	exporterManyPods = Problem{"exporter-many-pods",
 		"find out who creates pods with the exporter's labels: who may do so in its namespace can report false values"}
 	clockSkew = Problem{"clocks-differ",
@@ -107,8 +103,7 @@ var (
 	hpaNoRequest = Problem{"hpa-no-request",
 		"set resources.requests of that resource for every container of the pods, or use an averageValue target"}
 	hpaNoMetrics = Problem{"hpa-no-metrics",
-		"see the pods of its target: there may be none, or they may have just started, or not be ready; kubectl top pod " +
-			"names the reason for each"}
+		"see the pods of its target, if there are any: kubectl top pod names the reason for each without metrics"}
 	hpaNoAPI     = Problem{"hpa-no-api", "see APIService and metrics API; the autoscaler tries again every 15 seconds"}
 	hpaForbidden = Problem{"hpa-forbidden",
 		"let the HorizontalPodAutoscaler controller read metrics.k8s.io; every cluster has a role for it"}

@@ -201,9 +201,8 @@ func (d *doctor) checkPods(ctx context.Context, c Check) []Check {
 	if err != nil {
 		return c.Denied(err)
 	}
-	pods := slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { // they have successors, for example after an eviction
-		ended := p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
-		return ended || p.DeletionTimestamp != nil
+	pods := slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { // it has a successor, for example after an eviction
+		return p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 	})
 	if len(pods) == 0 {
 		return c.Fail(noPods, "there are none, apart from those that end or have ended")
