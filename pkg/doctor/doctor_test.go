@@ -200,7 +200,7 @@ func TestBroken(t *testing.T) {
 		{"both elsewhere", func(w *world) {
 			w.spec("v1beta1")["service"].(map[string]any)["name"] = "metrics-server"
 			w.spec("v1")["service"].(map[string]any)["name"] = "metrics-server"
-		}, "apiservice", Failed, apiServiceElsewhere.Reason, "instead of kube-system/kube-vitals, which is kube-vitals", ""},
+		}, "apiservice", Warning, runsBeside.Reason, "instead of kube-system/kube-vitals, which is kube-vitals", ""},
 		{"both elsewhere, nodes", func(w *world) { // that v1beta1 has all nodes says nothing of kube-vitals
 			w.spec("v1beta1")["service"].(map[string]any)["name"] = "metrics-server"
 			w.spec("v1")["service"].(map[string]any)["name"] = "metrics-server"

@@ -52,13 +52,14 @@ var (
 		"uninstall those that should not be there, or run doctor with a --namespace that has one"}
 	apiServiceMissing   = Problem{"apiservice-missing", upgrade + "; its version is not served without it"}
 	apiServiceElsewhere = Problem{"apiservice-elsewhere",
-		"switch the other server off, or take the APIService from its release: kubectl vitals preflight names who " +
-			"installed it, and whether it comes back"}
+		"switch the other server off, or take the APIService from its release, as kubectl vitals preflight describes"}
+	runsBeside = Problem{"apiservice-elsewhere",
+		"leave it if kube-vitals runs beside that server on purpose (apiService.create=false); otherwise, this names who " +
+			"owns the metrics API, and what to do\nkubectl vitals preflight"}
 	apiServiceUnavailable = Problem{"apiservice-unavailable",
 		"see the other checks; the condition changes some seconds after its cause"}
 	apiServerRejected = Problem{"api-server-rejected",
-		"kube-vitals cannot authenticate the API server: check the request-header CA (aggregation), and restart " +
-			"kube-vitals if it was changed"}
+		"check the CA by which kube-vitals authenticates the API server (aggregation), and restart kube-vitals"}
 	serverUnreachable = Problem{"server-unreachable",
 		"let the API server connect to the pods: check firewalls and NetworkPolicies for the port of the container; " +
 			"where it has no route to pods, set hostNetwork.enabled"}
