@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -22,12 +23,17 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/internal/command"
 )
 
-// Get sends a GET request to the API server, and decodes the JSON of the response. An error has the
-// text of a response that is no Status: the API server describes in it why it cannot reach a server.
+// Get sends a GET request to the API server, and decodes the JSON of the response. The path may end
+// with ?limit=N. An error has the text of a response that is no Status: the API server describes in it
+// why it cannot reach a server.
 func Get(ctx context.Context, kube kubernetes.Interface, path string, into any) error {
 	var code int
-	result := kube.Discovery().RESTClient().Get().AbsPath(path).MaxRetries(0).
-		SetHeader("Accept", "application/json").Do(ctx).StatusCode(&code)
+	path, limit, isLimited := strings.Cut(path, "?limit=")
+	request := kube.Discovery().RESTClient().Get().AbsPath(path).MaxRetries(0).SetHeader("Accept", "application/json")
+	if isLimited {
+		request.Param("limit", limit)
+	}
+	result := request.Do(ctx).StatusCode(&code)
 	body, _ := result.Raw() // the error below has the Status of the response
 	err := result.Error()
 	if err == nil {
@@ -112,7 +118,7 @@ type APIService struct {
 	Spec     struct {
 		Service *struct { // nil: the API server itself serves it
 			Namespace, Name string
-			Port            *int32 // nil: 443
+			Port            int32 // 0: 443
 		}
 		InsecureSkipTLSVerify bool
 		CABundle              []byte
@@ -188,21 +194,17 @@ func (d *doctor) missingAPIService(c Check, version string) []Check {
 			"no metrics server is installed: there is no APIService v1beta1.metrics.k8s.io")
 	case first:
 		return c.Fail(apiServiceMissing, "%s.metrics.k8s.io does not exist", version)
-	case d.target.Kind == KubeVitals:
+	case d.target.Kind == KubeVitals && !d.beside:
 		return c.Warn(apiServiceMissing, "%s.metrics.k8s.io does not exist", version)
 	}
 	return nil
 }
 
 func (d *doctor) checkAPIService(c Check, a *APIService) []Check {
-	to := a.Spec.Service
-	if to == nil {
-		return c.Fail(d.redirect(a), "spec.service is missing: the API server itself is expected to serve it")
-	}
-	leads := "leads to Service " + to.Namespace + "/" + to.Name
 	if !d.target.serves(a) {
-		return c.Fail(d.redirect(a), "%s instead of %s, which is %s", leads, d.target, d.target.Kind)
+		return d.checkElsewhere(c, a)
 	}
+	leads := "leads to Service " + d.target.String()
 	for _, condition := range a.Status.Conditions {
 		if condition.Type == "Available" && condition.Status != string(metav1.ConditionTrue) {
 			why := condition.Reason + ": " + condition.Message
@@ -215,16 +217,23 @@ func (d *doctor) checkAPIService(c Check, a *APIService) []Check {
 	return c.OK("%s, and is available", leads)
 }
 
-// redirect returns how to lead an APIService to the server that is examined.
-func (d *doctor) redirect(a *APIService) Problem {
-	p := apiServiceElsewhere
+// checkElsewhere returns the check of an APIService that does not lead to the server that is examined.
+func (d *doctor) checkElsewhere(c Check, a *APIService) []Check {
+	p, seen := apiServiceElsewhere, "spec.service is missing: the API server itself is expected to serve it"
+	if to := a.Spec.Service; to != nil {
+		seen = fmt.Sprintf("leads to Service %s/%s instead of %s, which is %s", to.Namespace, to.Name, d.target,
+			d.target.Kind)
+	}
+	if d.beside {
+		return c.Warn(runsBeside, "%s", seen)
+	}
 	if d.target.Kind == KubeVitals {
 		p.Cure += fmt.Sprintf("; then run\nkubectl patch apiservice %s --type=merge "+
 			"--patch='{\"spec\":{\"service\":{\"namespace\":%q,\"name\":%q,\"port\":%d}}}'",
 			command.Name(a.Metadata.Name, "NAME"), command.Name(d.target.Namespace, "NAMESPACE"),
 			command.Name(d.target.Service, "SERVICE"), d.target.port)
 	}
-	return p
+	return c.Fail(p, "%s", seen)
 }
 
 // findServer sets the target. It returns a check if there are Services with the label of kube-vitals,
@@ -240,10 +249,8 @@ func (d *doctor) findServer(ctx context.Context) []Check {
 		if a == nil || a.Spec.Service == nil {
 			continue
 		}
-		to := Server{Namespace: a.Spec.Service.Namespace, Service: a.Spec.Service.Name, port: defaultServicePort}
-		if a.Spec.Service.Port != nil {
-			to.port = *a.Spec.Service.Port
-		}
+		to := Server{Namespace: a.Spec.Service.Namespace, Service: a.Spec.Service.Name,
+			port: cmp.Or(a.Spec.Service.Port, defaultServicePort)}
 		to.Kind = KindByName(to.Service)
 		if slices.ContainsFunc(labeled, func(s corev1.Service) bool { return to.is(s.Namespace, s.Name) }) {
 			to.Kind = KubeVitals
@@ -258,8 +265,8 @@ func (d *doctor) findServer(ctx context.Context) []Check {
 	return d.chooseServer(ctx, labeled)
 }
 
-// chooseServer sets the target to the Service of kube-vitals to which no APIService leads. The cure
-// leads the metrics API to it, so it must not be one that a tenant has created: outside of the
+// chooseServer sets the target to the Service of kube-vitals to which no APIService leads. A cure may
+// lead the metrics API to it, so it must not be one that a tenant has created: outside of the
 // configured namespace, its release must have a ClusterRoleBinding.
 func (d *doctor) chooseServer(ctx context.Context, labeled []corev1.Service) []Check {
 	c := Check{ID: "installation", Title: "installation"}
@@ -292,6 +299,10 @@ func (d *doctor) chooseServer(ctx context.Context, labeled []corev1.Service) []C
 	*d.target = Server{Kind: KubeVitals, Namespace: s.Namespace, Service: s.Name, port: defaultServicePort}
 	if len(s.Spec.Ports) > 0 {
 		d.target.port = s.Spec.Ports[0].Port
+	}
+	d.beside = true
+	for _, a := range d.apiServices { // one of its release leads elsewhere by mistake
+		d.beside = d.beside && a.Metadata.Labels["app.kubernetes.io/name"] != string(KubeVitals)
 	}
 	return nil
 }

@@ -7,10 +7,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 )
 
-// TestCandidates examines clusters whose APIServices lead to metrics-server, and in which Services
-// have the label of kube-vitals. Every tenant can create one, and the cure leads the API to it.
+// TestCandidates examines clusters whose APIServices are of kube-vitals but lead to metrics-server, and
+// in which Services have the label of kube-vitals. Every tenant can create one, and the cure leads the
+// API to it.
 func TestCandidates(t *testing.T) {
 	const (
 		installed = "kube-system/kube-vitals"
@@ -58,6 +61,8 @@ func TestCandidates(t *testing.T) {
 			for _, version := range versions() {
 				w.spec(version)["service"].(map[string]any)["name"] = "metrics-server"
 			}
+			w.objects[apiservices+"v1.metrics.k8s.io"].(map[string]any)["metadata"] = metav1.ObjectMeta{
+				Name: "v1.metrics.k8s.io", Labels: map[string]string{"app.kubernetes.io/name": "kube-vitals"}}
 			w.candidates(tt.candidates...)
 			w.objects[bindings] = &rbacv1.ClusterRoleBindingList{Items: tt.bindings}
 			if tt.prepare != nil {
@@ -75,6 +80,28 @@ func TestCandidates(t *testing.T) {
 				t.Errorf("got %+v", c)
 			}
 		})
+	}
+}
+
+// TestBeside examines kube-vitals without APIServices (apiService.create=false) beside the metrics-server of
+// the provider, which restores its APIService.
+func TestBeside(t *testing.T) {
+	w := newWorld(t)
+	delete(w.objects, apiservices+"v1.metrics.k8s.io")
+	w.spec("v1beta1")["service"].(map[string]any)["name"] = "metrics-server"
+	w.objects[kubeSystem+"configmaps/kube-vitals-ca"] = &corev1.ConfigMap{Data: map[string]string{
+		"ca.crt": string(w.ca.PEM())}}
+	report, text := w.examine(t)
+	if report.Server.Kind != KubeVitals || report.Summary[Failed] > 0 || report.Summary[Warning] != 1 ||
+		find(report, "apiservice").Reason != runsBeside.Reason || find(report, "clocks").Status != OK ||
+		strings.Contains(text, "kubectl patch") || !strings.Contains(text, "kubectl vitals preflight") {
+		t.Errorf("got\n%s", text)
+	}
+	w.objects[kubeSystem+"configmaps/kube-vitals-ca"] = &corev1.ConfigMap{Data: map[string]string{
+		"ca.crt": string(kubelettest.NewCA().PEM())}}
+	w.requests = nil
+	if report, text = w.examine(t); find(report, "nodez").Reason != noConnection.Reason || len(w.requests) > 0 {
+		t.Errorf("a foreign CA: got requests %q\n%s", w.requests, text)
 	}
 }
 

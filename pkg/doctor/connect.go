@@ -140,6 +140,12 @@ func (d *doctor) checkCertificate(ctx context.Context, c Check) []Check {
 // that the credentials of the user are not sent to a pod. It returns why it cannot.
 func (d *doctor) nodez(ctx context.Context) (*nodez.Report, []Check) {
 	c := Check{ID: "nodez", Title: "page of nodes"}
+	if d.beside { // kube-vitals publishes its CA for other clients, too
+		object, err := d.kube.CoreV1().ConfigMaps(d.target.Namespace).Get(ctx, d.target.Service+"-ca", metav1.GetOptions{})
+		if err == nil {
+			d.bundle = []byte(object.Data["ca.crt"])
+		}
+	}
 	switch {
 	case d.address == "":
 		return nil, c.Skip(noConnection, "there is no connection to a running pod of kube-vitals")

@@ -38,9 +38,10 @@ type doctor struct {
 
 	apiServices map[string]*APIService // by version; without those that do not exist or were not read
 	target      *Server                // of the report
+	beside      bool                   // kube-vitals has no APIService, so it may run beside another server
 	workload    workload
 	measured    map[string]bool // nodes that have metrics; nil: the metrics API could not be read
-	bundle      []byte          // PEM; the first caBundle that has verified the server; empty: none
+	bundle      []byte          // PEM; the first caBundle that has verified the server, or its CA; empty: none
 	address     string          // of the server, as this machine reaches it; empty: it cannot
 }
 

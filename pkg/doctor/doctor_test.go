@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -24,6 +25,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
@@ -129,6 +132,8 @@ func TestBroken(t *testing.T) {
 	}
 	oom := corev1.ContainerStatus{RestartCount: 2, LastTerminationState: corev1.ContainerState{
 		Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled"}}}
+	evicted := serverPod(false, corev1.ContainerStatus{})
+	evicted.Name, evicted.Status = "evicted", corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"}
 	unavailable := func(reason, message string) func(*world) {
 		return func(w *world) {
 			a := w.objects[apiservices+"v1beta1.metrics.k8s.io"].(map[string]any)
@@ -195,7 +200,7 @@ func TestBroken(t *testing.T) {
 		{"both elsewhere", func(w *world) {
 			w.spec("v1beta1")["service"].(map[string]any)["name"] = "metrics-server"
 			w.spec("v1")["service"].(map[string]any)["name"] = "metrics-server"
-		}, "apiservice", Failed, apiServiceElsewhere.Reason, "instead of kube-system/kube-vitals, which is kube-vitals", ""},
+		}, "apiservice", Warning, runsBeside.Reason, "instead of kube-system/kube-vitals, which is kube-vitals", ""},
 		{"both elsewhere, nodes", func(w *world) { // that v1beta1 has all nodes says nothing of kube-vitals
 			w.spec("v1beta1")["service"].(map[string]any)["name"] = "metrics-server"
 			w.spec("v1")["service"].(map[string]any)["name"] = "metrics-server"
@@ -228,6 +233,10 @@ func TestBroken(t *testing.T) {
 		{"no Deployment", func(w *world) { w.objects[deployments] = &appsv1.DeploymentList{} },
 			"deployment", Warning, deploymentMissing.Reason, "no Deployment", ""},
 		{"no pods", func(w *world) { w.inCluster(1) }, "pods", Failed, noPods.Reason, "none", ""},
+		{"an evicted pod beside its successor", func(w *world) { w.inCluster(1, evicted, serverPod(true, running())) },
+			"pods", OK, "", "1 of 1 ready", ""},
+		{"an evicted pod without a successor", func(w *world) { w.inCluster(1, evicted) },
+			"pods", Failed, noPods.Reason, "none", ""},
 		{"image", func(w *world) { w.inCluster(1, serverPod(false, waiting("ImagePullBackOff", "not found"))) },
 			"pods", Failed, imagePull.Reason, "ImagePullBackOff: not found", "kube-system/kube-vitals-x"},
 		{"crash", func(w *world) { w.inCluster(1, serverPod(false, waiting("CrashLoopBackOff", ""))) },
@@ -310,7 +319,7 @@ func TestBroken(t *testing.T) {
 				return s.ResourceAttributes.Resource == "nodes" &&
 					s.ResourceAttributes.Subresource != ""
 			}
-		}, "permissions", OK, "", "has all", ""},
+		}, "permissions", OK, "", "have all", ""},
 		{"reviews forbidden", func(w *world) {
 			w.status["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = forbidden(`create resource "subjectaccessreviews"`)
 		}, "permissions", Skipped, noPermission.Reason, "subjectaccessreviews", ""},
@@ -319,19 +328,20 @@ func TestBroken(t *testing.T) {
 			n.State, n.Reason, n.Problem, n.Cure, n.URL = nodez.Failing, reason.TLSExpired, "expired", "renew it",
 				reason.TLSExpired.URL()
 			n.Error = `node "n2": expired: x509: since 2020 (renew it)`
-		}), "nodes", Failed, "tls-expired", "1 of 2 nodes fails: tls-expired: expired: x509: since 2020", "n2"},
+		}), "nodes", Failed, "tls-expired", "1 of 2 nodes: tls-expired: expired: x509: since 2020", "n2"},
 		{"stale node", node2(func(n *nodez.Node) { n.State, n.Reason = nodez.Stale, reason.StaleSamples }),
 			"nodes", Failed, "stale-samples", "stale-samples", "n2"},
 		{"clock", node2(func(n *nodez.Node) { n.ClockSkewSeconds = new(-3600.0) }), "clocks", Warning, clockSkew.Reason,
 			"1 node", "n2 -3600.0s"},
 		{"memory limit", func(w *world) { w.page.Memory.LimitBytes = 64 << 20 }, "memory", Warning, memoryLimit.Reason,
 			"limit of 64 MiB", ""},
-		{"no nodes", func(w *world) { w.page.Totals.Nodes = 0 }, "nodes", Failed, noMetrics.Reason, "--node-selector", ""},
+		{"no nodes", func(w *world) { w.page.Totals.Nodes = 0 }, "nodes", Failed, noMetrics.Reason,
+			"its --node-selector may match none, or it has read none yet", ""},
 		{"page forbidden", func(w *world) { w.page = nil }, "nodez", Skipped, nodezUnavailable.Reason,
 			"/nodez of kube-vitals cannot be read: forbidden: cannot get path", ""},
 		{"engine", engine(nil), "engine", OK, "", "p:9090 was read in 0.2s: 14 series", ""},
 		{"engine, nodes", engine(nil), "nodes", OK, "", "2 of 2 read from the engine; pods with metrics: 3 of 3", ""},
-		{"engine, permissions", engine(nil), "permissions", OK, "", "has all", ""},
+		{"engine, permissions", engine(nil), "permissions", OK, "", "have all", ""},
 		{"engine, permissions of events", func(w *world) {
 			engine(nil)(w)
 			w.addArgs("--node-events")
@@ -386,7 +396,7 @@ func TestBroken(t *testing.T) {
 			n, d := &r.Nodes[1], reason.NotInEngine.Describe()
 			n.State, n.Reason, n.Problem, n.Cure, n.URL = nodez.Failing, reason.NotInEngine, d.Problem, d.Cure,
 				reason.NotInEngine.URL()
-		}), "nodes", Failed, "not-in-engine", "1 of 2 nodes fails: not-in-engine", "n2"},
+		}), "nodes", Failed, "not-in-engine", "1 of 2 nodes: not-in-engine", "n2"},
 		{"page forbidden, node without metrics", func(w *world) {
 			w.page = nil
 			w.objects[metricsV1b1+"nodes"] = metricsList("/n1")
@@ -530,6 +540,31 @@ func TestDenied(t *testing.T) {
 		c := Check{ID: "nodes", Objects: []string{"of page 1"}}.Denied(tt.err)[0]
 		if c.Status != tt.status || c.Reason != tt.p.Reason || c.Seen != tt.seen || c.Objects != nil {
 			t.Errorf("%v: got %+v", tt.err, c)
+		}
+	}
+}
+
+// TestSlowMetricsAPI checks that a response that takes longer than --timeout, or its body, does not look as
+// if the API server could not connect to the server.
+func TestSlowMetricsAPI(t *testing.T) {
+	for _, body := range []string{"", `{"items":[`} {
+		api := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+			fmt.Fprint(out, body)
+			if body != "" {
+				out.(http.Flusher).Flush()
+			}
+			<-r.Context().Done()
+		}))
+		t.Cleanup(api.Close)
+		kube, err := kubernetes.NewForConfig(&rest.Config{Host: api.URL, Timeout: 50 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := &doctor{kube: kube}
+		c := d.checkMetricsAPI(t.Context(), Check{ID: "metrics-api"})[0]
+		if c.Status != Warning || c.Reason != requestFailed.Reason || !strings.Contains(c.Seen, "not respond in time") ||
+			!strings.Contains(c.Cure, "--timeout") {
+			t.Errorf("%q: got %+v", body, c)
 		}
 	}
 }

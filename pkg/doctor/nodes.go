@@ -39,7 +39,7 @@ func (d *doctor) checkNodes(ctx context.Context, c Check) []Check {
 func checkPage(c Check, report *nodez.Report) []Check {
 	t := report.Totals
 	if t.Nodes == 0 {
-		return c.Fail(noMetrics, "kube-vitals scrapes no node: its --node-selector may match none")
+		return c.Fail(noMetrics, "kube-vitals scrapes no node: its --node-selector may match none, or it has read none yet")
 	}
 	work, describe := "scraped without an error", reason.Reason.Describe
 	var checks []Check
@@ -54,13 +54,12 @@ func checkPage(c Check, report *nodez.Report) []Check {
 			continue
 		}
 		failing.Add(string(n.Reason), n.Name, func() []Check {
-			one := c
-			one.URL = n.URL
+			c.URL = n.URL
 			p, detail := Problem{string(n.Reason), describe(n.Reason).Cure}, detailOf(n)
 			if m := acceptKey.FindStringSubmatch(detail); m != nil && n.Reason == reason.TLSKeyChanged {
 				detail, p.Cure = m[1], p.Cure+"; the command for the first node:\n"+m[2]
 			}
-			return one.Fail(p, "%s", strings.TrimSuffix(
+			return c.Fail(p, "%s", strings.TrimSuffix(
 				fmt.Sprintf("%s: %s: %s", cmp.Or(n.Reason, "no reason"), n.Problem, detail), ": "))
 		})
 	}
@@ -69,14 +68,9 @@ func checkPage(c Check, report *nodez.Report) []Check {
 			t.Pods)...)
 	}
 	checks = append(checks, failing.Checks(func(n int) string {
-		if n == 1 {
-			return fmt.Sprintf("1 of %s fails: ", Count(t.Nodes, "node"))
-		}
-		return fmt.Sprintf("%d of %s fail: ", n, Count(t.Nodes, "node"))
+		return fmt.Sprintf("%d of %s: ", n, Count(t.Nodes, "node"))
 	})...)
-	checks = append(checks, checkClocks(report)...)
-	checks = append(checks, checkDevices(report)...)
-	return append(checks, checkMemory(report.Memory)...)
+	return slices.Concat(checks, checkClocks(report), checkDevices(report), checkMemory(report.Memory))
 }
 
 // acceptKey matches the error of a node whose kubelet does not have the pinned key, and the command in it.
@@ -86,11 +80,8 @@ var acceptKey = regexp.MustCompile(`^(.*); to accept the new key: (kubectl -n [a
 // detailOf returns what the error of a node adds to its problem and cure.
 func detailOf(n nodez.Node) string {
 	text := strings.TrimSuffix(n.Error, " ("+n.Cure+")")
-	if _, detail, found := strings.Cut(text, n.Problem+": "); found {
-		return detail
-	}
-	if strings.HasSuffix(text, n.Problem) {
-		return ""
+	if _, detail, found := strings.Cut(text+": ", n.Problem+": "); found {
+		return strings.TrimSuffix(detail, ": ")
 	}
 	return text
 }
@@ -124,19 +115,16 @@ func checkClocks(report *nodez.Report) []Check {
 
 // checkDevices examines the exporters of devices, as kube-vitals sees them.
 func checkDevices(report *nodez.Report) []Check {
-	c := Check{ID: "devices", Title: "devices"}
 	var checks []Check
 	for i := range report.DeviceExporters {
-		e := &report.DeviceExporters[i]
-		failing := Groups{}
+		e, c, failing := &report.DeviceExporters[i], Check{ID: "devices", Title: "devices"}, Groups{}
 		for _, p := range e.Pods {
 			if p.Reason == "" {
 				continue
 			}
 			failing.Add(string(p.Reason), p.Node, func() []Check {
-				one := c
-				one.URL = p.URL
-				return one.Fail(Problem{string(p.Reason), p.Reason.DescribeExporter().Cure}, "%s: %s", p.Reason,
+				c.URL = p.URL
+				return c.Fail(Problem{string(p.Reason), p.Reason.DescribeExporter().Cure}, "%s: %s", p.Reason,
 					cmp.Or(p.Error, p.Problem))
 			})
 		}
@@ -238,17 +226,24 @@ func (d *doctor) checkMetricsAPI(ctx context.Context, c Check) []Check {
 	var seen []string
 	for _, kind := range []string{"node", "pod"} {
 		var list struct {
-			Items []struct{ Metadata struct{ Name string } }
+			Metadata struct{ RemainingItemCount int }
+			Items    []struct{ Metadata struct{ Name string } }
+		}
+		path, upTo := metricsAPI+kind+"s", ""
+		if kind == "pod" { // a large cluster has megabytes, and only their number is shown
+			path, upTo = path+"?limit=1", "up to " // those without metrics count
 		}
 		start := time.Now()
-		err := Get(ctx, d.kube, metricsAPI+kind+"s", &list)
-		if apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ") {
+		err := Get(ctx, d.kube, path, &list)
+		forbidden := apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ")
+		if forbidden || errors.Is(err, context.DeadlineExceeded) { // of this machine
 			return c.Denied(err)
 		}
 		if err != nil {
 			return c.Fail(serverSymptoms.of(err.Error(), apiServiceUnavailable), "GET %ss: %v", kind, err)
 		}
-		seen = append(seen, fmt.Sprintf("%s in %v", Count(len(list.Items), kind), time.Since(start).Round(time.Millisecond)))
+		seen = append(seen, fmt.Sprintf("%s%s in %v", upTo, Count(len(list.Items)+list.Metadata.RemainingItemCount, kind),
+			time.Since(start).Round(time.Millisecond)))
 		if kind == "node" {
 			d.measured = map[string]bool{}
 			for _, item := range list.Items {

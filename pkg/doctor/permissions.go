@@ -3,8 +3,6 @@ package doctor
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -81,14 +79,13 @@ func (d *doctor) checkPermissions(ctx context.Context, c Check) []Check {
 	if d.target.Kind == Other {
 		return c.Skip(noServer, "the permissions that this server needs are not known")
 	}
-	n, accounts, failing := 0, map[string]bool{}, Groups{}
+	n, failing := 0, Groups{}
 	for _, p := range d.permissions() {
 		missing, err := d.missing(ctx, p)
 		if err != nil {
 			return c.Denied(err)
 		}
 		n += 1 + strings.Count(p.verbs, "+")
-		accounts[p.account] = true
 		if missing == "" {
 			continue
 		}
@@ -102,10 +99,7 @@ func (d *doctor) checkPermissions(ctx context.Context, c Check) []Check {
 	if len(failing) > 0 {
 		return failing.Checks(nil)
 	}
-	if len(accounts) == 1 {
-		return c.OK("ServiceAccount %s has all %d", d.workload.account(), n)
-	}
-	return c.OK("ServiceAccounts %s have all %d", strings.Join(slices.Sorted(maps.Keys(accounts)), ", "), n)
+	return c.OK("ServiceAccount %s and any that it uses have all %d", d.workload.account(), n)
 }
 
 // missing returns the part of a permission that its ServiceAccount does not have.

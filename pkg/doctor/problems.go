@@ -20,7 +20,7 @@ var (
 	apiServerUnreachable = Problem{"api-server-unreachable",
 		"check --kubeconfig and --context, and whether kubectl get nodes works"}
 	unauthorizedUser = Problem{"user-unauthorized", "log in again, or check the credentials in the kubeconfig"}
-	requestFailed    = Problem{"request-failed", "try again, and see the log of the API server"}
+	requestFailed    = Problem{"request-failed", "try again, also with a longer --timeout, and see the API server's log"}
 	noPermission     = Problem{"no-permission", "run doctor as a user with this permission to include the check"}
 	noServer         = Problem{"no-server", ""}
 	noConnection     = Problem{"no-connection", ""}
@@ -28,16 +28,13 @@ var (
 		"upgrade kube-vitals with its chart, which lets its ServiceAccount get /nodez; the next checks use the API instead"}
 	engineStarting = Problem{"engine-not-read", "see the log of kube-vitals, and run doctor again"}
 	enginePartial  = Problem{"engine-partial",
-		"see the log and the status of the engine, for example of its stores; metrics that are missing in a response are " +
-			"served until they expire"}
+		"see the log of the engine, or of its stores; metrics that a response omits are served until they expire"}
 	engineFile = Problem{"engine-config-rejected",
 		"see the error in the log of kube-vitals, and correct source.prometheus.config"}
 	engineSeries = Problem{"engine-series-missing",
-		"check preset and queries in --prometheus-config, and the metric_relabel_configs of the engine: they may drop " +
-			"these series"}
+		"check preset and queries in --prometheus-config, and whether the engine's metric_relabel_configs drop them"}
 	engineOtherNodes = Problem{"engine-other-nodes",
-		"set matchers in --prometheus-config to the labels of this cluster; nodes and pods with the same names in two " +
-			"clusters are mixed"}
+		"set matchers in --prometheus-config to the labels of this cluster: nodes and pods with the same names are mixed"}
 	scrapeInterval = Problem{"scrape-interval-long",
 		"let the engine scrape these kubelets every 15 to 30 seconds, or raise --max-sample-age"}
 	requestHeaderCAMissing = Problem{"request-header-ca-missing",
@@ -55,13 +52,14 @@ var (
 		"uninstall those that should not be there, or run doctor with a --namespace that has one"}
 	apiServiceMissing   = Problem{"apiservice-missing", upgrade + "; its version is not served without it"}
 	apiServiceElsewhere = Problem{"apiservice-elsewhere",
-		"switch the other server off, or take the APIService from its release: kubectl vitals preflight names who " +
-			"installed it, and whether it comes back"}
+		"switch the other server off, or take the APIService from its release, as kubectl vitals preflight describes"}
+	runsBeside = Problem{"apiservice-elsewhere",
+		"leave it if kube-vitals runs beside that server on purpose (apiService.create=false); otherwise, this names who " +
+			"owns the metrics API, and what to do\nkubectl vitals preflight"}
 	apiServiceUnavailable = Problem{"apiservice-unavailable",
 		"see the other checks; the condition changes some seconds after its cause"}
 	apiServerRejected = Problem{"api-server-rejected",
-		"kube-vitals cannot authenticate the API server: check the request-header CA (aggregation), and restart " +
-			"kube-vitals if it was changed"}
+		"check the CA by which kube-vitals authenticates the API server (aggregation), and restart kube-vitals"}
 	serverUnreachable = Problem{"server-unreachable",
 		"let the API server connect to the pods: check firewalls and NetworkPolicies for the port of the container; " +
 			"where it has no route to pods, set hostNetwork.enabled"}
@@ -97,8 +95,7 @@ var (
 	permissionMissing = Problem{"permission-missing",
 		"restore the roles and bindings, for example with helm upgrade (rbac.create)"}
 	exporterNoPods = Problem{"exporter-no-pods",
-		"if there are nodes with devices, correct namespace and podSelector in the configuration of the exporter, which is " +
-			"devices.exporters in the chart"}
+		"if there are nodes with devices, correct namespace and podSelector of the exporter (devices.exporters)"}
 	exporterManyPods = Problem{"exporter-many-pods",
 		"find out who creates pods with the exporter's labels: who may do so in its namespace can report false values"}
 	clockSkew = Problem{"clocks-differ",
@@ -107,8 +104,7 @@ var (
 	hpaNoRequest = Problem{"hpa-no-request",
 		"set resources.requests of that resource for every container of the pods, or use an averageValue target"}
 	hpaNoMetrics = Problem{"hpa-no-metrics",
-		"see the pods of its target: there may be none, or they may have just started, or not be ready; kubectl top pod " +
-			"names the reason for each"}
+		"see the pods of its target, if there are any: kubectl top pod names the reason for each without metrics"}
 	hpaNoAPI     = Problem{"hpa-no-api", "see APIService and metrics API; the autoscaler tries again every 15 seconds"}
 	hpaForbidden = Problem{"hpa-forbidden",
 		"let the HorizontalPodAutoscaler controller read metrics.k8s.io; every cluster has a role for it"}

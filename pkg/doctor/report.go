@@ -112,9 +112,8 @@ func (c Check) Skip(p Problem, format string, args ...any) []Check {
 // a missing permission.
 func (c Check) Denied(err error) []Check {
 	c.Objects = nil // of the pages before the error
-	var status apierrors.APIStatus
-	if apierrors.IsForbidden(err) && errors.As(err, &status) {
-		message := status.Status().Message
+	if apierrors.IsForbidden(err) {
+		message := err.Error()
 		if _, permission, found := strings.Cut(message, " cannot "); found {
 			message = permission
 		}

@@ -201,9 +201,11 @@ func (d *doctor) checkPods(ctx context.Context, c Check) []Check {
 	if err != nil {
 		return c.Denied(err)
 	}
-	pods := slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
+	pods := slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { // it has a successor, for example after an eviction
+		return p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
+	})
 	if len(pods) == 0 {
-		return c.Fail(noPods, "there are none, apart from those that are being deleted")
+		return c.Fail(noPods, "there are none, apart from those that end or have ended")
 	}
 	if w.spec == nil {
 		w.spec = &pods[0].Spec
@@ -275,8 +277,7 @@ func podProblem(pod *corev1.Pod) (p Problem, seen string) {
 	case pod.Status.Phase == corev1.PodRunning:
 		return podNotReady, "it runs but is not ready"
 	}
-	return podNotReady, strings.TrimSpace("its phase is "+string(pod.Status.Phase)+" "+pod.Status.Reason) +
-		", and it is not ready"
+	return podNotReady, fmt.Sprintf("its phase is %s, and it is not ready", pod.Status.Phase)
 }
 
 func isReady(pod *corev1.Pod) bool { return hasCondition(pod, corev1.PodReady) }

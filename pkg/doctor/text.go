@@ -114,21 +114,14 @@ func PrintJSON(out io.Writer, r *Report) error {
 
 // wrap splits text into lines. The first one begins with the prefix, and the others are indented like it.
 func wrap(prefix, text string) (lines []string) {
-	line, width := prefix, utf8.RuneCountInString(prefix)
-	column := width
+	line, space := prefix, ""
 	for _, word := range strings.Fields(printable(text)) {
-		n := utf8.RuneCountInString(word)
-		switch {
-		case column == width:
-		case column+1+n > textWidth:
+		if space != "" && utf8.RuneCountInString(line+space+word) > textWidth {
 			lines = append(lines, line)
-			line, column = strings.Repeat(" ", width), width
-		default:
-			line += " "
-			column++
+			line, space = strings.Repeat(" ", utf8.RuneCountInString(prefix)), ""
 		}
-		line += word
-		column += n
+		line += space + word
+		space = " "
 	}
 	return append(lines, line)
 }

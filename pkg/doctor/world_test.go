@@ -136,7 +136,8 @@ func (w *world) install() {
 	w.objects[kubeSystem+"pods"] = &corev1.PodList{}
 	w.objects["/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices"] = &discoveryv1.EndpointSliceList{}
 	w.objects[metricsV1b1+"nodes"] = metricsList("/n1", "/n2")
-	w.objects[metricsV1b1+"pods"] = metricsList("default/a", "default/b", "kube-system/c")
+	w.objects[metricsV1b1+"pods"] = metricsList("default/a")
+	w.objects[metricsV1b1+"pods"].(map[string]any)["metadata"] = map[string]any{"continue": "x", "remainingItemCount": 2}
 	w.objects["/api/v1/nodes"] = &corev1.NodeList{Items: []corev1.Node{node("n1", true), node("n2", true)}}
 	w.objects[hpas] = &autoscalingv2.HorizontalPodAutoscalerList{}
 	w.page = &nodez.Report{
@@ -259,6 +260,8 @@ func (w *world) serveAPI(out http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case failed:
+	case path == metricsV1b1+"pods" && r.URL.Query().Get("limit") != "1":
+		status, failed = metav1.Status{Code: http.StatusRequestEntityTooLarge, Message: "all pods"}, true
 	case strings.HasSuffix(path, "/subjectaccessreviews"):
 		review := &authorizationv1.SubjectAccessReview{}
 		if err := json.NewDecoder(r.Body).Decode(review); err != nil {

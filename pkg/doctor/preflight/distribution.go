@@ -88,11 +88,12 @@ func hasMark(o *metav1.ObjectMeta, mark string) bool {
 	return false
 }
 
-// isMarked reports whether a mark of the distributions recognizes a node.
-func isMarked(node *corev1.Node, mark string) bool {
+// recognizes reports whether a node has the mark. EKS Anywhere has the versions of EKS, but uses kubeadm.
+func (d *distribution) recognizes(node *corev1.Node) bool {
 	info := node.Status.NodeInfo
-	return hasMark(&node.ObjectMeta, mark) || strings.Contains(info.KubeletVersion, mark) ||
-		strings.HasPrefix(info.OSImage, mark) || strings.HasPrefix(node.Spec.ProviderID, mark)
+	return (d.name != eks || !hasMark(&node.ObjectMeta, criSocket)) &&
+		(hasMark(&node.ObjectMeta, d.mark) || strings.Contains(info.KubeletVersion, d.mark) ||
+			strings.HasPrefix(info.OSImage, d.mark) || strings.HasPrefix(node.Spec.ProviderID, d.mark))
 }
 
 // nodes is what is kept of the nodes: a cluster can have thousands.
@@ -108,7 +109,7 @@ type nodes struct {
 func (n *nodes) add(node *corev1.Node) {
 	n.all++
 	var name string
-	if i := slices.IndexFunc(distributions, func(d distribution) bool { return isMarked(node, d.mark) }); i >= 0 {
+	if i := slices.IndexFunc(distributions, func(d distribution) bool { return d.recognizes(node) }); i >= 0 {
 		name = distributions[i].name
 		n.distributions[name]++
 	}

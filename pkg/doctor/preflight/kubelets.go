@@ -59,10 +59,13 @@ func (p *preflight) checkKubelet(ctx context.Context, c doctor.Check, node strin
 			denied.Seen)
 	case config.Kubelet.ServerTLSBootstrap:
 		return c.OK("the cluster's CA signs their certificates (serverTLSBootstrap)")
+	// Of k3s and RKE2: https://github.com/k3s-io/k3s/blob/main/pkg/agent/config/config.go
+	case strings.HasSuffix(config.Kubelet.TLSCertFile, "/agent/serving-kubelet.crt"):
+		return c.OK("the cluster's CA signs their certificates (serving-kubelet.crt)")
 	// A kubelet without any of these settings reports the files that it creates in --cert-dir: InitializeTLS in
 	// https://github.com/kubernetes/kubernetes/blob/master/cmd/kubelet/app/server.go
 	case config.Kubelet.TLSCertFile != "" &&
-		strings.TrimSuffix(config.Kubelet.TLSCertFile, "kubelet.crt")+"kubelet.key" != config.Kubelet.TLSPrivateKeyFile:
+		strings.TrimSuffix(config.Kubelet.TLSCertFile, "/kubelet.crt")+"/kubelet.key" != config.Kubelet.TLSPrivateKeyFile:
 		return c.Skip(certificatesUnknown,
 			"they have certificates of their own (tlsCertFile), and the API does not show who signed them")
 	}

@@ -128,6 +128,13 @@ func (w *world) selfSigned(name string) *corev1.Node {
 		"tlsPrivateKeyFile": "/var/lib/kubelet/pki/kubelet.key"})
 }
 
+// rancher adds a node of k3s or RKE2, whose server has signed the certificate of the kubelet.
+func (w *world) rancher(name, distribution string) *corev1.Node {
+	agent := "/var/lib/rancher/" + distribution + "/agent/"
+	return w.node(name, map[string]any{"tlsCertFile": agent + "serving-kubelet.crt",
+		"tlsPrivateKeyFile": agent + "serving-kubelet.key"})
+}
+
 // metricsServer adds the APIService.
 func (w *world) metricsServer(namespace, service string, meta metav1.ObjectMeta) {
 	meta.Name = "v1beta1.metrics.k8s.io"
@@ -286,14 +293,14 @@ func TestDistributions(t *testing.T) {
 		},
 		"k3s": {
 			world: func(w *world) {
-				w.signed("a").Status.NodeInfo.KubeletVersion = "v1.36.3+k3s1"
+				w.rancher("a", "k3s").Status.NodeInfo.KubeletVersion = "v1.36.3+k3s1"
 				w.metricsServer("kube-system", "metrics-server", label("objectset.rio.cattle.io/hash", "0123"))
 			},
 			presets: []string{"k3s"}, owner: doctor.Failed, off: "--disable=metrics-server",
 		},
 		"RKE2": {
 			world: func(w *world) {
-				w.signed("a").Status.NodeInfo.KubeletVersion = "v1.36.3+rke2r1"
+				w.rancher("a", "rke2").Status.NodeInfo.KubeletVersion = "v1.36.3+rke2r1"
 				w.metricsServer("kube-system", "rke2-metrics-server", release("rke2-metrics-server"))
 			},
 			presets: []string{"rke2"}, owner: doctor.Failed, off: "disable: [rke2-metrics-server]",
@@ -445,6 +452,14 @@ func TestDistributions(t *testing.T) {
 			},
 			presets: []string{"eks", "host-network"}, flags: ofHostNetwork, owner: doctor.OK,
 		},
+		"EKS Anywhere with Cilium": {
+			world: func(w *world) {
+				n := w.selfSigned("a")
+				n.Status.NodeInfo.KubeletVersion, n.Annotations[criSocket] = "v1.36.3-eks-0123456", "x"
+				w.cilium("kubernetes")
+			},
+			presets: []string{"kubeadm"}, flags: " --set kubelet.tls=pin", owner: doctor.OK,
+		},
 		"EKS with Cilium in Amazon's network": {
 			world: func(w *world) {
 				w.signed("a").Status.NodeInfo.KubeletVersion = "v1.36.3-eks-0123456"
@@ -592,6 +607,10 @@ func TestKubelets(t *testing.T) {
 			map[string]any{"tlsCertFile": "/var/lib/kubelet/pki/kubelet.crt",
 				"tlsPrivateKeyFile": "/var/lib/kubelet/pki/kubelet.key"},
 			doctor.Warning, string(reason.TLSSelfSigned), true,
+		},
+		"a file whose name only ends with that": {
+			map[string]any{"tlsCertFile": "/etc/own-kubelet.crt", "tlsPrivateKeyFile": "/etc/own-kubelet.key"},
+			doctor.Skipped, certificatesUnknown.Reason, true,
 		},
 		"serverTLSBootstrap": {map[string]any{"serverTLSBootstrap": true}, doctor.OK, "", false},
 		"neither":            {map[string]any{}, doctor.Warning, string(reason.TLSSelfSigned), true},
