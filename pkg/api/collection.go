@@ -69,7 +69,9 @@ func (c *collection) Get(ctx context.Context, name string, _ *metav1.GetOptions)
 		if item.Usage == nil {
 			break
 		}
-		if err := reserve(ctx, 1, read([]encode.Item{*item})); err != nil {
+		need := newDemand(ctx)
+		need.add(o, item.Usage.NumContainers())
+		if err := reserve(ctx, need); err != nil {
 			return nil, err
 		}
 		c.config.ObserveAge(c.name(), at.Sub(item.Usage.SampledAt()))
@@ -85,19 +87,22 @@ func (c *collection) List(ctx context.Context, options *metainternalversion.List
 		return nil, err
 	}
 	objects := q.objects(c)
-	size := q.pageSize(len(objects))
-	if err := reserve(ctx, size, unread(objects[:size])); err != nil {
+	estimate, need := newDemand(ctx), newDemand(ctx)
+	for _, o := range objects[:q.pageSize(len(objects))] {
+		estimate.add(o, 0)
+	}
+	if err := reserve(ctx, estimate); err != nil {
 		return nil, err
 	}
-	list := c.page(ctx, q, objects) // has others instead of those without metrics
-	if err := reserve(ctx, len(list.Items), read(list.Items)); err != nil {
+	list := c.page(ctx, q, objects, need)
+	if err := reserve(ctx, need); err != nil {
 		return nil, err
 	}
 	return list, nil
 }
 
-// page returns a page of a list of objects.
-func (c *collection) page(ctx context.Context, q *query, objects []*inventory.Object) *encode.List {
+// page returns a page of a list of objects, and adds them to the demand. The page skips objects without metrics.
+func (c *collection) page(ctx context.Context, q *query, objects []*inventory.Object, need *demand) *encode.List {
 	now := c.config.Now()
 	list := c.encoder.NewList(c.kind(), now, q.pageSize(len(objects)))
 	if q.after == nil {
@@ -116,6 +121,7 @@ func (c *collection) page(ctx context.Context, q *query, objects []*inventory.Ob
 			break
 		}
 		list.Add(item)
+		need.add(item.Object, item.Usage.NumContainers())
 		oldest = min(oldest, item.Usage.SampledAt())
 	}
 	if len(list.Items) > 0 {

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"fmt"
-	"iter"
 	"math"
 	"net/http"
 
@@ -16,7 +15,6 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/metrics/pkg/apis/metrics"
 
-	"github.com/kube-vitals/kube-vitals/pkg/api/encode"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/fair"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 )
@@ -128,62 +126,52 @@ func costOf(r *http.Request, serializer runtime.NegotiatedSerializer) (c cost, t
 	return cost{container: 512, label: 120, text: 4}, table
 }
 
-// size returns the memory for a response with these objects, each with the number of containers that its node
-// reports: that may be more than the API server shows.
-func (c cost) size(objects iter.Seq2[*inventory.Object, int]) int64 {
-	var containers, text, largest int64
-	for o, reported := range objects {
-		containers += int64(max(minContainers, len(o.Containers), reported))
-		if !c.whole && len(o.Labels) <= maxSmallLabels {
-			continue
-		}
-		n := int64(len(o.Namespace)+len(o.Name)) * c.text
-		for key, value := range o.Labels.All() {
-			n += c.label + int64(len(key)+len(value))*c.text
-		}
-		text += n
-		largest = max(largest, n)
-	}
-	if !c.whole {
-		text = largest
-	}
-	return containers*c.container + text
+// demand is the memory that a response needs.
+type demand struct {
+	cost
+	objects, containers int
+	allText, maxText    int64 // of all objects, and of one
 }
 
-// unread yields objects of which the usage is not read yet.
-func unread(objects []*inventory.Object) iter.Seq2[*inventory.Object, int] {
-	return func(yield func(*inventory.Object, int) bool) {
-		for _, o := range objects {
-			if !yield(o, 0) {
-				return
-			}
-		}
+// newDemand returns the demand of a response to which objects are added.
+func newDemand(ctx context.Context) *demand {
+	if m, ok := ctx.Value(negotiatedKey{}).(*negotiated); ok {
+		return &demand{cost: m.cost}
 	}
+	return &demand{}
 }
 
-// read yields objects and the number of containers in their usage.
-func read(items []encode.Item) iter.Seq2[*inventory.Object, int] {
-	return func(yield func(*inventory.Object, int) bool) {
-		for i := range items {
-			reported := 0
-			if pod, ok := items[i].Usage.(*encode.Pod); ok {
-				reported = len(pod.Containers)
-			}
-			if !yield(items[i].Object, reported) {
-				return
-			}
-		}
+// add adds an object, of which its node may report more containers than the API server shows.
+func (d *demand) add(o *inventory.Object, reported int) {
+	d.objects++
+	d.containers += max(minContainers, len(o.Containers), reported)
+	if !d.whole && len(o.Labels) <= maxSmallLabels {
+		return
 	}
+	n := int64(len(o.Namespace)+len(o.Name)) * d.text
+	for key, value := range o.Labels.All() {
+		n += d.label + int64(len(key)+len(value))*d.text
+	}
+	d.allText += n
+	d.maxText = max(d.maxText, n)
 }
 
-// reserve reserves memory for a response with that number of objects, if more is needed than is reserved for it
-// already.
-func reserve(ctx context.Context, count int, objects iter.Seq2[*inventory.Object, int]) error {
+// size returns the memory in bytes.
+func (d *demand) size() int64 {
+	text := d.maxText
+	if d.whole {
+		text = d.allText
+	}
+	return max(tinyBytes, int64(d.containers)*d.container+text)
+}
+
+// reserve reserves the memory for a response, if it needs more than is reserved for it already.
+func reserve(ctx context.Context, d *demand) error {
 	m, ok := ctx.Value(negotiatedKey{}).(*negotiated)
 	if !ok {
 		return nil
 	}
-	need := max(tinyBytes, m.cost.size(objects))
+	need := d.size()
 	if need <= m.reserved {
 		return nil
 	}
@@ -192,7 +180,7 @@ func reserve(ctx context.Context, count int, objects iter.Seq2[*inventory.Object
 			Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
 			Message: fmt.Sprintf("a response with %d objects in this format needs about %d MiB of memory, more than the "+
 				"maximum of %d MiB: request JSON without indentation or protobuf, or pages with limit=500",
-				count, need>>20, m.max>>20),
+				d.objects, need>>20, m.max>>20),
 		}}
 	}
 	m.release()

@@ -1,8 +1,6 @@
 package view
 
 import (
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
@@ -29,14 +27,17 @@ const (
 func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
 	isRepeated := pod.At < pod.MaxClockShown && o.CreatedAt <= pod.ClockSetBackAt
 	hasOne := len(o.Containers) == 0
+	rest := pod.Containers // both are sorted by name
 	for i := range o.Containers {
 		c := &o.Containers[i]
-		needed, maxLead := c.StartedAt, usage.MaxLead
-		sampledAt, ok := sampleTime(pod, c.Name)
-		if !ok {
-			sampledAt, needed, maxLead = pod.At, needed.Add(startDelay), maxOutage
+		for len(rest) > 0 && rest[0].Name != c.Name && rest[0].Name < c.Name {
+			rest = rest[1:]
 		}
-		hasOne = hasOne || ok
+		sampledAt, needed, maxLead := pod.At, c.StartedAt.Add(startDelay), maxOutage
+		if len(rest) > 0 && rest[0].Name == c.Name {
+			sampledAt, needed, maxLead = rest[0].At, c.StartedAt, usage.MaxLead
+			hasOne = true
+		}
 		if !c.Running || c.Restarted || c.StartedAt == 0 || isRepeated {
 			continue
 		}
@@ -45,16 +46,4 @@ func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
 		}
 	}
 	return hasOne
-}
-
-// sampleTime returns when a container was sampled, and whether the pod has such a container. A node chooses how
-// many containers it reports.
-func sampleTime(pod *usage.Pod, container string) (usage.Time, bool) {
-	i, ok := slices.BinarySearchFunc(pod.Containers, container, func(c usage.Container, name string) int {
-		return strings.Compare(c.Name, name)
-	})
-	if !ok {
-		return 0, false
-	}
-	return pod.Containers[i].At, true
 }

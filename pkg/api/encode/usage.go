@@ -20,6 +20,8 @@ type Usage interface {
 	Total() usage.Amount
 	// SampledAt returns when the oldest sample was taken, by our clock.
 	SampledAt() usage.Time
+	// NumContainers returns the number of containers; of a node, 0.
+	NumContainers() int
 
 	// period returns the timestamp and the window.
 	period() (end usage.Time, window time.Duration)
@@ -44,6 +46,9 @@ func (n *Node) Total() usage.Amount {
 
 // SampledAt implements Usage.
 func (n *Node) SampledAt() usage.Time { return n.AsOf }
+
+// NumContainers implements Usage.
+func (n *Node) NumContainers() int { return 0 }
 
 func (n *Node) period() (end usage.Time, window time.Duration) { return n.At, n.Window }
 
@@ -70,6 +75,9 @@ func (p *Pod) Total() usage.Amount {
 
 // SampledAt implements Usage.
 func (p *Pod) SampledAt() usage.Time { return p.AsOf }
+
+// NumContainers implements Usage.
+func (p *Pod) NumContainers() int { return len(p.Containers) }
 
 func (p *Pod) period() (end usage.Time, window time.Duration) { return p.At, p.Window }
 
