@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"syscall"
 	"time"
@@ -59,8 +60,11 @@ func (b *bench) close() {
 
 func (b *bench) start(ctx context.Context, autoscalers []autoscaler) error {
 	program.Logf("starting %d kubelets", b.nodes)
-	if 2*b.nodes > maxDescriptors/4 { // an error: adding a kubelet fails
-		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: maxDescriptors, Max: maxDescriptors})
+	if 2*b.nodes > maxDescriptors/4 {
+		limit := syscall.Rlimit{Cur: maxDescriptors, Max: maxDescriptors}
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+			return fmt.Errorf("cannot raise the limit of open files to %d for so many kubelets: %w", maxDescriptors, err)
+		}
 	}
 	var port uint16 // of all kubelets
 	for i, k := range b.kubelets {
