@@ -73,9 +73,10 @@ func TestResponses(t *testing.T) {
 			"serving/tts-predictor-00011-5554f75554-8j8pl/kserve-container nvidia.com/gpu=42m",
 		}},
 		"dcgm-exporter-timeslicing.txt": {preset, []string{
-			fmt.Sprintf("serving/worker-0/main nvidia.com/gpu-memory=%d", 9120*mib), "serving/worker-0/main nvidia.com/gpu=710m",
-			fmt.Sprintf("serving/worker-1/main nvidia.com/gpu-memory=%d", 9120*mib), "serving/worker-1/main nvidia.com/gpu=710m",
-			fmt.Sprintf("serving/worker-2/main nvidia.com/gpu-memory=%d", 9120*mib), "serving/worker-2/main nvidia.com/gpu=710m",
+			fmt.Sprintf("serving/worker-0/main nvidia.com/gpu-memory=%d", 5210*mib), "serving/worker-0/main nvidia.com/gpu=400m",
+			"serving/worker-1/main nvidia.com/gpu-memory=0", "serving/worker-1/main nvidia.com/gpu=0m",
+			fmt.Sprintf("serving/worker-2/main nvidia.com/gpu-memory=%d", 3742*mib), "serving/worker-2/main nvidia.com/gpu=270m",
+			fmt.Sprintf("serving/worker-2/side nvidia.com/gpu-memory=%d", 3742*mib), "serving/worker-2/side nvidia.com/gpu=270m",
 		}},
 	} {
 		body, err := os.ReadFile(filepath.Join("testdata", name))
