@@ -213,6 +213,7 @@ func (w *cluster) update(pod string, uid inventory.UID, f func(o *inventory.Obje
 		next := *o
 		next.Containers = slices.Clone(o.Containers)
 		f(&next)
+		slices.SortFunc(next.Containers, func(a, b inventory.ContainerState) int { return cmp.Compare(a.Name, b.Name) })
 		w.pods[pod] = &next
 	}
 }
