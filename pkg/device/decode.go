@@ -58,7 +58,7 @@ type decoder struct {
 	node   string
 	sentAt time.Time // of the response, by the exporter's clock
 
-	labels map[string]string // of the current line
+	labels map[string]string // of the current line: those that identify the container
 	seed   maphash.Seed
 	seen   map[uint64]float64 // values of series, by hash
 	values map[key]uint64     // of containers
@@ -212,12 +212,18 @@ func (d *decoder) parse(line []byte) (k key, value decode.Value, ok bool, err er
 	return k, value, ok, nil
 }
 
-// addLabel adds a label of the current line. It rejects duplicates.
+// addLabel adds a label of the current line if it identifies the container, and rejects duplicates of
+// those. Others may repeat: dcgm-exporter copies the labels of a pod, whose user may name one "gpu".
 func (d *decoder) addLabel(name, value []byte) bool {
-	if _, known := d.labels[string(name)]; known || !utf8.Valid(value) {
+	if !utf8.Valid(value) {
 		return false
 	}
-	d.labels[string(name)] = string(value)
+	if d.group.Labels.has(name) {
+		if _, known := d.labels[string(name)]; known {
+			return false
+		}
+		d.labels[string(name)] = string(value)
+	}
 	return true
 }
 

@@ -73,9 +73,10 @@ func TestResponses(t *testing.T) {
 			"serving/tts-predictor-00011-5554f75554-8j8pl/kserve-container nvidia.com/gpu=42m",
 		}},
 		"dcgm-exporter-timeslicing.txt": {preset, []string{
-			fmt.Sprintf("serving/worker-0/main nvidia.com/gpu-memory=%d", 9120*mib), "serving/worker-0/main nvidia.com/gpu=710m",
-			fmt.Sprintf("serving/worker-1/main nvidia.com/gpu-memory=%d", 9120*mib), "serving/worker-1/main nvidia.com/gpu=710m",
-			fmt.Sprintf("serving/worker-2/main nvidia.com/gpu-memory=%d", 9120*mib), "serving/worker-2/main nvidia.com/gpu=710m",
+			fmt.Sprintf("serving/worker-0/main nvidia.com/gpu-memory=%d", 5210*mib), "serving/worker-0/main nvidia.com/gpu=400m",
+			"serving/worker-1/main nvidia.com/gpu-memory=0", "serving/worker-1/main nvidia.com/gpu=0m",
+			fmt.Sprintf("serving/worker-2/main nvidia.com/gpu-memory=%d", 3742*mib), "serving/worker-2/main nvidia.com/gpu=270m",
+			fmt.Sprintf("serving/worker-2/side nvidia.com/gpu-memory=%d", 3742*mib), "serving/worker-2/side nvidia.com/gpu=270m",
 		}},
 	} {
 		body, err := os.ReadFile(filepath.Join("testdata", name))
@@ -96,12 +97,16 @@ func TestResponses(t *testing.T) {
 }
 
 // testConfig has a resource that is summed, one that is a maximum, and one in bytes of the series of
-// the first.
+// the first. Other labels precede the usual ones.
 const testConfig = `exporters:
 - name: test
   namespace: n
   podSelector: a=b
   port: 1
+  labels:
+    namespace: [real_namespace, namespace]
+    pod: [real_pod, pod]
+    container: [real_container, container]
   resources:
   - {resource: x.org/sum, series: u, max: 1000}
   - {resource: x.org/max, series: v, combine: max, unit: bytes}
@@ -139,10 +144,12 @@ func TestDecode(t *testing.T) {
 			[]string{"n/p/c x.org/max=7"}, nil, 0},
 		{"idle devices", "u{gpu=\"0\"} 5\nu 5\nu{container=\"\",namespace=\"\",pod=\"\"} 5\n" +
 			"u{namespace=\"n\",pod=\"p\"} 5\n", nil, nil, 0},
-		{"exported labels", `u{namespace="gpu",pod="exporter",container="e",` +
-			`exported_namespace="n",exported_pod="p",exported_container="c"} 1` + "\n", sum(1000, 2), nil, 0},
-		{"empty exported labels", `u{namespace="n",pod="p",container="c",` +
-			`exported_namespace="",exported_pod="",exported_container=""} 1` + "\n", sum(1000, 2), nil, 0},
+		{"the first of several labels", `u{namespace="gpu",pod="exporter",container="e",` +
+			`real_namespace="n",real_pod="p",real_container="c"} 1` + "\n", sum(1000, 2), nil, 0},
+		{"empty first labels", "u{" + labels + `,real_namespace="",real_pod="",real_container=""} 1` + "\n",
+			sum(1000, 2), nil, 0},
+		{"labels of the pod that repeat others", `u{gpu="0",UUID="x",gpu="1",UUID="y",` + labels + "} 1\n",
+			sum(1000, 2), nil, 0},
 		{"an escaped newline in a label", `u{x="a\nu{namespace=\"n\"} 5",` + labels + "} 1\n", sum(1000, 2), nil, 0},
 		{"pods of other nodes", `u{namespace="n",pod="elsewhere",container="c"} 9` + "\n" + u("1"), sum(1000, 2),
 			skips{unknownPod: 1}, 0},

@@ -65,14 +65,26 @@ type TLS struct {
 
 // Labels names labels. Of each list, the first label that a series has counts.
 type Labels struct {
-	Namespace []string `yaml:"namespace"` // by default exported_namespace, namespace
-	Pod       []string `yaml:"pod"`       // by default exported_pod, pod
-	Container []string `yaml:"container"` // by default exported_container, container
+	Namespace []string `yaml:"namespace"` // by default namespace
+	Pod       []string `yaml:"pod"`       // by default pod
+	Container []string `yaml:"container"` // by default container
 }
 
 // byName yields the lists and their names.
 func (l *Labels) byName(yield func(name string, labels *[]string) bool) {
 	_ = yield("namespace", &l.Namespace) && yield("pod", &l.Pod) && yield("container", &l.Container)
+}
+
+// has reports whether a label is one of those that are named.
+func (l *Labels) has(label []byte) bool {
+	for _, names := range l.byName {
+		for _, name := range *names {
+			if name == string(label) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Resource describes how a resource is computed from series.
@@ -201,7 +213,7 @@ func (e *Exporter) setDefaults(dir string) {
 	e.MaxAge = cmp.Or(e.MaxAge, defaultAges*e.validInterval())
 	for name, labels := range e.Labels.byName {
 		if len(*labels) == 0 {
-			*labels = []string{"exported_" + name, name}
+			*labels = []string{name}
 		}
 	}
 	e.TLS.CAFile = promconfig.JoinDir(dir, e.TLS.CAFile)

@@ -43,7 +43,7 @@ func TestOverrides(t *testing.T) {
 `).Exporters[0]
 	if e.Namespace != "monitoring" || e.Port != "9401" || e.TLS.ServerName != "dcgm-exporter.monitoring.svc" ||
 		e.Timeout != defaultTimeout || e.MaxAge != 2*time.Minute || !reflect.DeepEqual(e.Labels.Pod, []string{"pod_name"}) ||
-		!reflect.DeepEqual(e.Labels.Container, []string{"exported_container", "container"}) {
+		!reflect.DeepEqual(e.Labels.Container, []string{"container"}) {
 		t.Errorf("got %+v", e)
 	}
 	want := []Resource{

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -26,6 +27,10 @@ import (
 const (
 	maxErrorBytes = 64 << 10 // of a response with an error that are read
 	maxErrorText  = 256      // bytes of its text that are reported, unless it is JSON
+
+	// defaultTokenTimeout bounds a connection to an OAuth2 server. A refresh waits for four at most: both
+	// parallel queries request a token, in the two ways that servers differ in. Alive must not fail meanwhile.
+	defaultTokenTimeout = 10 * time.Second
 )
 
 // client sends queries to an engine. Calls of query may overlap, but not with reload.
@@ -36,6 +41,8 @@ type client struct {
 	Config
 	url    *url.URL
 	window time.Duration // of range selectors
+
+	tokenTimeout time.Duration
 
 	content []byte // of the configuration file, as it is used
 	problem error  // why the file cannot be used; its previous content stays in use
@@ -49,7 +56,7 @@ func newClient(c Config, window time.Duration) (*client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the URL of the engine: %w", err)
 	}
-	client := &client{Config: c, url: u, window: window}
+	client := &client{Config: c, url: u, window: window, tokenTimeout: defaultTokenTimeout}
 	if _, err := client.load(); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.File, err)
 	}
@@ -72,7 +79,8 @@ func (c *client) load() (changed bool, err error) {
 		return false, err
 	}
 	// The files that the configuration names are read again for each request.
-	h, err := promconfig.NewClientFromConfig(file.HTTP, "kube-vitals", promconfig.WithUserAgent(c.UserAgent))
+	h, err := promconfig.NewClientFromConfig(file.HTTP, "kube-vitals", promconfig.WithUserAgent(c.UserAgent),
+		promconfig.WithDialContextFunc(c.dial))
 	if err != nil {
 		return false, err
 	}
@@ -85,6 +93,23 @@ func (c *client) load() (changed bool, err error) {
 	file.Timeout = cmp.Or(file.Timeout, min(defaultTimeout, c.Interval))
 	c.file, c.http, c.content = file, h, content
 	return true, nil
+}
+
+// isQuery is the key of a value that the contexts of queries have.
+type isQuery struct{}
+
+// dial connects to a server. The contexts of queries have a timeout. Other requests are those of package
+// oauth2 for tokens, without one: their connections have a deadline.
+func (c *client) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if ctx.Value(isQuery{}) != nil {
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	dialer := net.Dialer{Deadline: time.Now().Add(c.tokenTimeout)}
+	conn, err := dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return conn, conn.SetDeadline(dialer.Deadline)
 }
 
 // reload reads the configuration file again. If it cannot be used, its previous content stays in use.
@@ -115,7 +140,7 @@ func (c *client) query(ctx context.Context, k kind, emit func(*decode.Series)) (
 		return &decode.Response{}, nil
 	}
 	timeout := c.file.Timeout
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, isQuery{}, true), timeout)
 	defer cancel()
 	u := c.url.JoinPath("api/v1/query")
 	u.RawQuery = url.Values{

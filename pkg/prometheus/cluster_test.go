@@ -213,6 +213,7 @@ func (w *cluster) update(pod string, uid inventory.UID, f func(o *inventory.Obje
 		next := *o
 		next.Containers = slices.Clone(o.Containers)
 		f(&next)
+		slices.SortFunc(next.Containers, func(a, b inventory.ContainerState) int { return cmp.Compare(a.Name, b.Name) })
 		w.pods[pod] = &next
 	}
 }
@@ -575,6 +576,7 @@ func runClusters(t *testing.T, count int, s scrapes) {
 	for seed := range count {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(time.Hour) // else a clock that is behind shows a time before usage.OldestStart
 				w := newCluster(t, uint64(seed), s)
 				defer func() { served, ran = served+w.served, ran+1 }()
 				phase := w.IntN(15)

@@ -3,14 +3,17 @@ package prometheus
 import (
 	"context"
 	"encoding/pem"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
@@ -48,6 +51,35 @@ func TestRedirects(t *testing.T) {
 		if err := checkRedirect(request("http://x:1/a"), []*http.Request{request(from)}); err == nil {
 			t.Errorf("followed a redirect from %s to http://x:1", from)
 		}
+	}
+}
+
+// TestSlowOAuth2 has an OAuth2 server that does not respond: the refresh fails, and no limit of its connections
+// applies to those of the engine.
+func TestSlowOAuth2(t *testing.T) {
+	stuck := make(chan struct{})
+	tokens := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		<-stuck
+		respond(200, jsonType, `{"access_token":"secret","expires_in":3600}`)(w, r)
+	}))
+	defer tokens.Close()
+	recovered := sync.OnceFunc(func() { close(stuck) })
+	defer recovered()
+	f := newFixture(t, "http: {oauth2: {client_id: a, client_secret: b, token_url: '"+tokens.URL+"'}}")
+	f.client.tokenTimeout = time.Millisecond
+	if result := f.refresh(t.Context()); !strings.Contains(fmt.Sprint(result.Err), "i/o timeout") {
+		t.Errorf("got %v, want a timeout", result.Err)
+	}
+	recovered()
+	f.client.tokenTimeout = testenv.Patience
+	f.put("app", "", -20, 100, -5, 103)
+	f.mustRefresh()
+	f.wantPod("app 200 15s")
+	f.client.tokenTimeout = 0
+	f.CloseClientConnections()
+	f.mustRefresh() // with new connections, and the same token
+	if got := f.authorization(); got != "Bearer secret" {
+		t.Errorf("got credentials %q", got)
 	}
 }
 

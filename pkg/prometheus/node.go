@@ -205,7 +205,7 @@ func (c *counter) setValue(k kind, hash uint64, value float64) {
 	switch {
 	case has != hasStartTime:
 		*field = uint64(value)
-	case value < decode.MaxUnixSeconds:
+	case value >= usage.OldestStart && value < decode.MaxUnixSeconds:
 		c.startedAt = decode.Time(value)
 	}
 }

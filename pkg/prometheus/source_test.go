@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -245,6 +246,20 @@ func TestNewContainers(t *testing.T) { // rule 4
 		f.mustRefresh()
 		f.wantPod(want)
 	}
+}
+
+// TestStartsOfSimulatedKubelets has a start time that is the seconds since the pod's start, as kwok reports it.
+func TestStartsOfSimulatedKubelets(t *testing.T) {
+	f := newFixture(t, "")
+	f.store = store.New(store.Config{MaxSampleAge: maxAge, MaxContainers: 100,
+		State: func(_, _, _, _ string) store.ContainerState {
+			return store.ContainerState{Running: true, EarliestStart: f.at(-120), PodCreatedAt: f.at(-121)}
+		}})
+	f.Sink = f.store
+	f.put("app", "", -20, 100, -5, 103)
+	f.putSeries("container_start_time_seconds"+containerLabels("web/app", ""), point{At: f.start, Value: 120})
+	f.mustRefresh()
+	f.wantPod("app 200 15s")
 }
 
 // TestCadvisorRestart restarts a container: cAdvisor reports it as another series, whose counter may

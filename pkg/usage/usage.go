@@ -38,6 +38,10 @@ func (t Time) Time() time.Time {
 	return time.Unix(0, int64(t)).UTC()
 }
 
+// OldestStart is the earliest start time, in seconds since the epoch, that counts as a date: the year
+// 2000. Simulated kubelets (kwok) report the seconds since the pod's start instead.
+const OldestStart = 946684800
+
 // Has is the set of values that a Sample has. Zero is data: a container that used no CPU has a CPU
 // value of 0, which differs from having none.
 type Has uint8

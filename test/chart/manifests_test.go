@@ -119,6 +119,11 @@ func TestKubePrometheus(t *testing.T) {
 				}
 				return
 			}
+			config := fmt.Sprint(objs.value(t, "Secret monitoring/kube-vitals-prometheus", `stringData.config\.yaml`))
+			if strings.Count(config, "{") != strings.Count(config, `{job="kubelet",`) ||
+				!strings.Contains(config, "matchers:\n  job: kubelet\n") {
+				t.Errorf("any pod that Prometheus scrapes can forge metrics: got the configuration\n%s", config)
+			}
 			client := objs.value(t, admits, "spec.ingress.0.from.0.podSelector.matchLabels").(map[string]any)
 			pod := objs.value(t, "Deployment monitoring/kube-vitals", "spec.template.metadata.labels").(map[string]any)
 			for name, value := range client {

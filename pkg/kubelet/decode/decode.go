@@ -54,9 +54,6 @@ const (
 	// maxAhead is how far it may be ahead of our clock if the node's is not known. The offset
 	// between both can be large.
 	maxAhead = time.Hour
-	// oldestStart is the earliest start time, in seconds since the epoch, that counts as a date:
-	// the year 2000. Simulated kubelets (kwok) report the seconds since the pod's start instead.
-	oldestStart = 946684800
 )
 
 // latestTime returns the latest valid time of a sample in the response. If later ones were accepted,

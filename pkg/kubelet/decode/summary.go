@@ -271,7 +271,7 @@ func (d *Summary) cpu(s *usage.Sample) {
 
 // startTime decodes when a container started; 0 if that is not known.
 func (d *Summary) startTime() usage.Time {
-	if t, _ := d.date(); t >= usage.Time(oldestStart*time.Second) {
+	if t, _ := d.date(); t >= usage.Time(usage.OldestStart*time.Second) {
 		return t
 	}
 	return 0

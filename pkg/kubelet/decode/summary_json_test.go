@@ -178,7 +178,7 @@ func (r *summaryReference) namedSample(fields object) (c sample) {
 			c.name = r.string(f.value)
 		case "startTime":
 			c.StartedAt = 0
-			if at, _ := r.date(f.value); at >= oldestStart*1e9 {
+			if at, _ := r.date(f.value); at >= usage.OldestStart*1e9 {
 				c.StartedAt = at
 			}
 		}

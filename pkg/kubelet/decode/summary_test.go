@@ -47,7 +47,7 @@ func TestSummary(t *testing.T) {
 		{podsOf(podOf(podP, named("b"), named("a")), podOf(podQ, named("b"))), withCPU("n/p/b", "n/p/a", "n/q/b")},
 		{podsOf(podOf(podP, `{"name":"a","startTime":"2000-01-01T00:00:00Z"}`,
 			`{"name":"b","startTime":"1999-12-31T23:59:59Z"}`)), decoded{containers: []sample{
-			{"n/p/a", usage.Sample{StartedAt: oldestStart * 1e9}}, {"n/p/b", usage.Sample{}},
+			{"n/p/a", usage.Sample{StartedAt: usage.OldestStart * 1e9}}, {"n/p/b", usage.Sample{}},
 		}}},
 		{podsOf(podA, podOf(podQ, `{"name":""}`, named("b"))), withCPU("n/p/a").asPartial().skipping(usage.NoIdentity)},
 		// encoding/json replaces invalid UTF-8.

@@ -246,7 +246,7 @@ func (d *Text) value(b []byte) (v Value, ok bool) {
 
 // startTime converts seconds since the epoch. A float64 of them is exact to the microsecond only.
 func (d *Text) startTime(seconds float64) usage.Time {
-	if seconds < oldestStart {
+	if seconds < usage.OldestStart {
 		return 0
 	}
 	if seconds > time.Duration(d.latest).Seconds() {

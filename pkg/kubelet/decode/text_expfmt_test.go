@@ -125,7 +125,7 @@ func (r *textReference) set(
 		if value > float64(scrapedAt.Add(maxAhead))/1e9 {
 			return usage.BadTime, false
 		}
-		if value >= oldestStart {
+		if value >= usage.OldestStart {
 			s.StartedAt = usage.Time(math.Round(value*1e6)) * 1e3
 		}
 	}

@@ -42,7 +42,7 @@ func TestTextLines(t *testing.T) {
 		{one(cpuSample(25.080507606, sampledAt)), lines(cpu, " 25.080507606 1795205767486")},
 		{one(cpuSample(1, scrapedAt)), lines(cpu, " 1\r", "1", "\t 1 \t")},
 		{one(usage.Sample{StartedAt: 1795205505150 * 1e6}), lines(start, " 1.79520550515e+09")},
-		{one(usage.Sample{StartedAt: oldestStart * 1e9}), lines(start, " 946684800")},
+		{one(usage.Sample{StartedAt: usage.OldestStart * 1e9}), lines(start, " 946684800")},
 		{one(usage.Sample{}), lines(start, " 35.2", " 0")}, // kwok: not a date, and not an error
 		{decoded{}, []string{
 			"", " \t", "#", "# HELP container_cpu_usage_seconds_total x", "other:metric_1{} spurious", "pod_x{pod=\"p\"} 1",
