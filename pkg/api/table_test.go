@@ -144,12 +144,13 @@ func TestTableOfFurtherResources(t *testing.T) {
 		of("apps", "web-2", "main", gpu(0)),
 		of("data", "db", "main", disk(math.MaxInt64)), of("data", "db", "main", disk(math.MaxInt64)))
 	h := serve(t, c)
+	const further = "ephemeral-storage(bytes) nvidia.com/gpu"
 	for path, want := range map[string]string{
-		"/namespaces/apps/pods": `Name CPU(cores) Memory(bytes) Window Swap(bytes) Age(metrics) ephemeral-storage(bytes) nvidia.com/gpu
+		"/namespaces/apps/pods": `Name CPU(cores) Memory(bytes) Window Swap(bytes) Age(metrics) ` + further + `
 idle 0m 0Mi 15s <none> 10s <none> <none>
 web-1 125m 103Mi 15s <none> 10s 2Mi 1500m
 web-2 250m 1024Mi 15s <none> 10s <none> 0`,
-		"/namespaces/data/pods/db": `Name CPU(cores) Memory(bytes) Window Swap(bytes) Age(metrics) ephemeral-storage(bytes) nvidia.com/gpu
+		"/namespaces/data/pods/db": `Name CPU(cores) Memory(bytes) Window Swap(bytes) Age(metrics) ` + further + `
 db 2000m 8192Mi 15s 12Mi 10s 8796093022207Mi <none>`,
 		"/nodes": `Name CPU(cores) Memory(bytes) Window Swap(bytes) Age(metrics) ephemeral-storage(bytes)
 node-a 1235m 5120Mi 15s <none> 10s 5120Mi
