@@ -23,8 +23,8 @@ func newReport(n int) *nodez.Report {
 	for i := range n {
 		last, pods := i*7%15, 25+i*3%10
 		node := nodez.Node{
-			Name:       fmt.Sprintf("ip-10-0-%d-%d.eu-central-1.compute.internal", i>>6, 10+i&63),
-			Address:    fmt.Sprintf("10.0.%d.%d:10250", i>>6, 10+i&63),
+			Name:       fmt.Sprintf("ip-10-0-%d-%d.eu-central-1.compute.internal", i>>7, 10+i&127),
+			Address:    fmt.Sprintf("10.0.%d.%d:10250", i>>7, 10+i&127),
 			State:      nodez.Ready,
 			LastScrape: ago(last), LastSuccess: ago(last), NextScrape: ago(last - 15),
 			DurationSeconds: float64(4+i*11%37) / 1000, MetricsAgeSeconds: new(float64(last + i%10)),
