@@ -168,78 +168,6 @@ func TestSummaryMatchesRealKubelet(t *testing.T) {
 	}
 }
 
-func TestCountersIntegrateUsage(t *testing.T) {
-	const series = `container_cpu_usage_seconds_total{container="c",namespace="ns",pod="p"}`
-	clock := &clock{start}
-	k := New("n", Config{Now: clock.now})
-	k.SetContainer("ns", "p", "c", Usage{CPU: 0.25, Memory: 100})
-	k.SetNode(Usage{CPU: 2, Memory: 7})
-	steps := []struct {
-		after    time.Duration
-		cpu      float64 // usage of the container from then on
-		want     float64 // core-seconds at that time
-		wantNode float64
-	}{
-		{10 * time.Second, 4, 2.5, 20},
-		{time.Millisecond, 0, 2.504, 20.002},
-		{time.Hour, 0.000000001, 2.504, 7220.002},
-		{1000 * time.Second, 1, 2.504001, 9220.002},
-	}
-	for _, step := range steps {
-		clock.advance(step.after)
-		k.SetContainer("ns", "p", "c", Usage{CPU: step.cpu, Memory: 100})
-		text := getResource(t, k)
-		if got, at, _ := line(t, text, series); got != step.want || !at.Equal(clock.Time) {
-			t.Errorf("after %s: got %v core-seconds of the container at %s, want %v", step.after, got, at, step.want)
-		}
-		if got, _, _ := line(t, text, "node_cpu_usage_seconds_total"); got != step.wantNode {
-			t.Errorf("after %s: got %v core-seconds of the node, want %v", step.after, got, step.wantNode)
-		}
-		if got, _, _ := line(t, text, `pod_cpu_usage_seconds_total{namespace="ns",pod="p"}`); got != step.want {
-			t.Errorf("after %s: got %v core-seconds of the pod, want %v", step.after, got, step.want)
-		}
-	}
-}
-
-// TestHousekeeping steps through half a minute. Timestamps move every 10 s only, and values are
-// those of that time, whatever was set since.
-func TestHousekeeping(t *testing.T) {
-	const series = `container_memory_working_set_bytes{container="c",namespace="ns",pod="p"}`
-	clock := &clock{start}
-	k := New("n", Config{Now: clock.now, Housekeeping: 10 * time.Second})
-	k.SetNode(Usage{CPU: 1, Memory: 0})
-	k.SetContainer("ns", "p", "c", Usage{CPU: 1, Memory: 0})
-	delay := k.containers[0].delay
-	for second := 1; second <= 35; second++ {
-		clock.advance(time.Second)
-		u := Usage{CPU: float64(second), Memory: uint64(second)}
-		k.SetNode(u)
-		k.SetContainer("ns", "p", "c", u)
-		text := getResource(t, k)
-
-		tick := second / 10 * 10
-		cpu := 0.0 // the usage from second s to s+1 is s cores (1 in the first second)
-		for s := range tick {
-			cpu += float64(max(s, 1))
-		}
-		value, at, _ := line(t, text, "node_cpu_usage_seconds_total")
-		if want := start.Add(time.Duration(tick) * time.Second); value != cpu || !at.Equal(want) {
-			t.Errorf("second %d: got %v core-seconds of the node at %s, want %v at %s", second, value, at, cpu, want)
-		}
-		// The container is sampled with a delay, after the usage of that second was set.
-		want, wantMemory := start, 0.0
-		if tick := (second*1000 - int(delay.Milliseconds())) / 10000 * 10; tick > 0 {
-			want, wantMemory = start.Add(time.Duration(tick)*time.Second+delay), float64(tick)
-			if delay == 0 {
-				wantMemory--
-			}
-		}
-		if value, at, _ = line(t, text, series); value != wantMemory || !at.Equal(want) {
-			t.Errorf("second %d: got %v bytes of the container at %s, want %v at %s", second, value, at, wantMemory, want)
-		}
-	}
-}
-
 func TestSummaryRates(t *testing.T) {
 	type cpu struct {
 		UsageNanoCores, UsageCoreNanoSeconds uint64
@@ -269,6 +197,7 @@ func TestSummaryRates(t *testing.T) {
 				t.Errorf("got %+v after the first sample, want zeros", s)
 			}
 			clock.advance(30 * time.Second)
+			k.SetContainer("ns", "p", "c", Usage{CPU: 9}) // changes no earlier sample
 			s := read(t, k)
 			if want := (cpu{1.5e9, 45e9}); s.Node.CPU != want {
 				t.Errorf("got %+v of the node, want %+v", s.Node.CPU, want)
@@ -391,6 +320,7 @@ func TestReadings(t *testing.T) {
 		t.Fatalf("got %+v, want 3 readings, that of the node from before the step", got)
 	}
 	clock.advance(8 * time.Second)
+	k.SetNode(Usage{CPU: 9}) // changes no earlier sample
 	if date := get(t, k, ResourcePath).Header().Get("Date"); date != clock.Add(-time.Hour).Format(http.TimeFormat) {
 		t.Errorf("got Date header %s at %s", date, clock)
 	}

@@ -239,49 +239,6 @@ func TestRestartAfterSkippedSamples(t *testing.T) { // rule 4
 	}
 }
 
-// TestDefaultSampling checks that the rate window changes nothing with the default
-// --metric-resolution: scrapes every 15 seconds, of samples that kubelets take every 10 to 20
-// seconds or on demand. Containers restart, scrapes fail, and the node's clock is set.
-func TestDefaultSampling(t *testing.T) { // rule 1
-	for seed := range uint64(60) {
-		random := rand.New(rand.NewPCG(seed, 2))
-		onDemand := random.IntN(2) == 0
-		off, on := newWideStore(0), newWideStore(rateWindow)
-		s, clock := sample(0, 100*random.Float64()), time.Duration(0)
-		for now := 15.0; now < 1500; now += 15 {
-			if random.IntN(40) == 0 {
-				clock += time.Duration(random.Int64N(int64(2*time.Hour))) - time.Hour
-			}
-			real := now + 3*random.Float64()
-			for onDemand && s.At < at(real) || s.At < at(real-20) || s.At < at(real-10) && random.IntN(2) == 0 {
-				spacing := 10 + 5*random.Float64()
-				if onDemand {
-					spacing = at(real).Sub(s.At).Seconds()
-				}
-				s.At, s.CPUSeconds = s.At.Add(seconds(spacing)), s.CPUSeconds+spacing*random.Float64()
-				if random.IntN(40) == 0 { // it restarted
-					s.CPUSeconds, s.StartedAt = 0, s.At.Add(seconds(-12*random.Float64()))
-				}
-			}
-			if random.IntN(20) == 0 {
-				continue // the scrape fails
-			}
-			reported := s
-			reported.At, reported.StartedAt = s.At.Add(clock), s.StartedAt.Add(clock)
-			sc := scrape(real, of("p/a", reported))
-			sc.Sent, sc.Date = sc.At.Add(-10*time.Millisecond), cut(sc.At.Add(clock))
-			off.Put("n1", sc)
-			on.Put("n1", sc)
-			if got, want := on.Pod("n1", "n", "p", at(real)), off.Pod("n1", "n", "p", at(real)); !reflect.DeepEqual(got, want) {
-				t.Fatalf("seed %d, after %v s: got %s, want %s", seed, real, show(got), show(want))
-			}
-			if on.nodes["n1"].containers[0].history != nil {
-				t.Fatalf("seed %d, after %v s: there is a history", seed, real)
-			}
-		}
-	}
-}
-
 // TestHistoryIsDropped checks that there is only a history while samples are dense.
 func TestHistoryIsDropped(t *testing.T) { // rule 11
 	s := newStore()
@@ -300,7 +257,10 @@ func TestHistoryIsDropped(t *testing.T) { // rule 11
 	put(45, true)
 	put(60, false)
 	put(61.2, true)
-	put(200, false) // a new series
+	put(200, false)  // a new series
+	put(215, false)  // as at the default resolution
+	put(215.5, true) // too soon after the previous one
+	put(230, false)
 }
 
 // TestSizeOfContainers checks that a container fits into 128 bytes. Go's next larger allocation has

@@ -199,47 +199,6 @@ func help(t *testing.T) string {
 	return string(text)
 }
 
-// TestParseHelp parses each form that a flag has in --help.
-func TestParseHelp(t *testing.T) {
-	const text = `About it.
-
-One flags:
-
-  -h, --help
-                Print this.
-      --port int
-                The port. It is
-                told here. (default 1)
-
-Two two flags:
-
-      --none strings
-                What (if any). [default=false]
-      --last
-                Ends (so to speak).
-      --address ip
-                The associated interface(s) must be reachable. If blank or
-                unspecified (0.0.0.0 or ::), all are used. (default 0.0.0.0)
-      --format string
-                Permitted: "json" (gated), "text". (default "text")
-      --ca string
-                The file. (default: the cluster's CA)
-`
-	want := []section{
-		{"One", []entry{{"help", "h", "", "", "Print this."}, {"port", "", "int", "1", "The port. It is told here."}}},
-		{"Two two", []entry{{"none", "", "strings", "false", "What (if any)."}, {"last", "", "", "", "Ends (so to speak)."},
-			{"address", "", "ip", "0.0.0.0", "The associated interface(s) must be reachable. " +
-				"If blank or unspecified (0.0.0.0 or ::), all are used."},
-			{"format", "", "string", `"text"`, `Permitted: "json" (gated), "text".`},
-			{"ca", "", "string", "the cluster's CA", "The file."}}},
-	}
-	got := parseHelp(text)
-	equal := func(a, b section) bool { return a.title == b.title && slices.Equal(a.flags, b.flags) }
-	if !slices.EqualFunc(got, want, equal) {
-		t.Errorf("got %q\nwant %q", got, want)
-	}
-}
-
 var (
 	documentedMetric = regexp.MustCompile("(?m)^\\| `kube_vitals_(\\w+)` \\|")
 	// registeredMetric matches the names of metrics in the source, by the suffixes that they have.

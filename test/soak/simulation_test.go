@@ -366,3 +366,90 @@ func TestStartsMoveWhileAClockIsAhead(t *testing.T) {
 		})
 	}
 }
+
+func noSummary(r *kubelettest.Response) { r.Abort = r.Request.URL.Path == kubelettest.SummaryPath }
+
+// forEachRuntime runs a test at the default resolution with 20 kubelets without summaries, which sample
+// containers every 10 seconds or on demand. The container ns/old/a of each has metrics.
+func forEachRuntime(t *testing.T, run func(t *testing.T, s *simulation, kubelets []*kubelettest.Kubelet)) {
+	for _, onDemand := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s, kubelets := newSimulation(1, 15*time.Second, scrape.Active{}), make([]*kubelettest.Kubelet, 20)
+			ctx := s.start(t, 0, 0)
+			for i := range kubelets {
+				k := kubelettest.New(objects.NodeName(i), kubelettest.Config{
+					Boot: time.Now().Add(-time.Hour), Housekeeping: 10 * time.Second, ContainersOnDemand: onDemand,
+				})
+				k.SetNode(kubelettest.Usage{CPU: 1})
+				k.SetContainer("ns", "old", "a", kubelettest.Usage{CPU: 0.1})
+				k.SetFaults(noSummary)
+				kubelets[i] = k
+				s.update(func() { s.kubelets[k.Name()] = k })
+				if err := s.CreateNode(ctx, i, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(2 * time.Minute)
+			run(t, s, kubelets)
+		})
+	}
+}
+
+// pod returns what is served of a pod.
+func (s *simulation) pod(k *kubelettest.Kubelet, name string) *usage.Pod {
+	return s.view.Store.Pod(k.Name(), "ns", name, s.clock.At(time.Now()))
+}
+
+// TestMetricsDuringFailingScrapes checks that all pods are served at any time while 30 % of all scrapes
+// fail.
+func TestMetricsDuringFailingScrapes(t *testing.T) {
+	forEachRuntime(t, func(t *testing.T, s *simulation, kubelets []*kubelettest.Kubelet) {
+		for i, k := range kubelets {
+			k.SetFaults(noSummary, kubelettest.Sometimes(0.3, uint64(i), kubelettest.Refuse))
+		}
+		for second := range 600 {
+			time.Sleep(time.Second)
+			for _, k := range kubelets {
+				if s.pod(k, "old") == nil {
+					t.Fatalf("after %d s, the pod of %s is not served", second, k.Name())
+				}
+			}
+		}
+	})
+}
+
+// TestNewPodsGetMetricsSoon checks that 95 % of new pods have metrics within 20 seconds of their start,
+// with at most 2 scrapes per node and interval.
+func TestNewPodsGetMetricsSoon(t *testing.T) {
+	forEachRuntime(t, func(t *testing.T, s *simulation, kubelets []*kubelettest.Kubelet) {
+		scrapes := func() (n int) {
+			for _, k := range kubelets {
+				n += k.Requests(kubelettest.ResourcePath)
+			}
+			return n
+		}
+		random, before, late := rand.New(rand.NewPCG(3, 4)), scrapes(), 0
+		const pods, pace = 250, 2400 * time.Millisecond
+		var checks sync.WaitGroup
+		for i := range pods {
+			k, name := kubelets[random.IntN(len(kubelets))], fmt.Sprint("new", i)
+			k.Run("ns", name, "a", kubelettest.Usage{CPU: 0.2, Memory: 1 << 20}, time.Now())
+			checks.Go(func() {
+				time.Sleep(minContainerAge - time.Nanosecond)
+				if s.pod(k, name) != nil {
+					t.Errorf("%s has metrics too early: its start-up spike", name)
+				}
+				time.Sleep(10 * time.Second)
+				if s.pod(k, name) == nil {
+					s.update(func() { late++ })
+				}
+			})
+			time.Sleep(pace)
+		}
+		checks.Wait()
+		perNode := float64(scrapes()-before) / float64(len(kubelets)) / (pods*pace + 20*time.Second).Seconds() * 15
+		if perNode > 2 || late > pods/20 {
+			t.Errorf("got %.2f scrapes per node and interval, and %d of %d pods waited longer than 20 s", perNode, late, pods)
+		}
+	})
+}
