@@ -8,16 +8,68 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// TestTwoPodsBeforeAStartIsShown is rule 9: no rate spans the samples of two pods of one name that the
-// kubelet reports before the API server shows the start of the second one.
-// TestRandomOrdersOfTwoPods has other orders.
-func TestTwoPodsBeforeAStartIsShown(t *testing.T) {
-	state := ContainerState{}
+// TestForceDeletedPodRunsOn is rule 9: a pod p with 100 millicores was deleted by force and runs on.
+// Another pod of that name runs from 20.3 s on, with 900 millicores. It has its own usage or none, as
+// soon as the API server shows its start, and in any order in which the kubelet lists the two. Other
+// orders, steps of clocks and restarts are in TestRandomOrdersOfTwoPods.
+func TestForceDeletedPodRunsOn(t *testing.T) {
+	for _, order := range []string{ // the old or the new one, a letter for each scrape
+		"ooooooooooo", "nnnnnnnnnnn", "ononononono", "nononononon",
+		"oonnoonnoon", "onnnnnnnnnn", "noooooooonn", "oooonnnnonn",
+	} {
+		for _, oldCounter := range []float64{0, 20, 5000} {
+			for shownAfter := range 4 { // scrapes until the API server shows the start
+				for _, isKnown := range []bool{false, true} { // whether kube-vitals ran before the pod was deleted
+					name := fmt.Sprintf("%s/counter %v/shown after %d/%v", order, oldCounter, shownAfter, isKnown)
+					t.Run(name, func(t *testing.T) { readTwoPods(t, order, oldCounter, shownAfter, isKnown) })
+				}
+			}
+		}
+	}
+}
+
+func readTwoPods(t *testing.T, order string, oldCounter float64, shownAfter int, isKnown bool) {
+	state := ContainerState{EarliestStart: at(-3600)}
 	s := newStoreWith(&state)
-	s.Put("n1", scrape(35, of("p/a", sample(35, 3.5))))
-	s.Put("n1", scrape(50, of("p/a", started(20.3, sample(50, 26.7)))))
-	state = ContainerState{Running: true, EarliestStart: at(20), PodCreatedAt: at(19)}
-	expect(t, s, "p", 50, "none")
+	put := func(isNew bool, now float64) {
+		c := of("p/a", sample(now, oldCounter+now*0.1))
+		if isNew {
+			c = of("p/a", started(20.3, sample(now, (now-20.3)*0.9)))
+		}
+		sc := scrape(now, c)
+		sc.Sent, sc.Capacity = at(now), 8_000_000_000
+		s.Put("n1", sc)
+	}
+	if isKnown {
+		put(false, -10)
+		put(false, 5)
+		expect(t, s, "p", 5, "at 5 window 15: a=100m")
+		s.RemovePod("n1", "n", "p", at(18))
+	}
+	state = ContainerState{}
+	own, last := 0, 0.0
+	for i := range order {
+		now, isNew := 35+15*float64(i), order[i] == 'n'
+		if i == shownAfter {
+			state = ContainerState{Running: true, EarliestStart: at(20), PodCreatedAt: at(19)}
+		}
+		put(isNew, now)
+		if i < shownAfter {
+			continue // not served: its phase is not Running yet
+		}
+		if isNew {
+			if now-last > maxAge.Seconds() {
+				own = 0
+			}
+			own, last = own+1, now
+		}
+		switch p := s.Pod("n1", "n", "p", at(now)); {
+		case p == nil && isNew && own >= 2:
+			t.Errorf("after %v s: the new pod has no metrics, although it has %d samples", now, own)
+		case p != nil && p.Containers[0].CPUNanocores != 900_000_000:
+			t.Errorf("after %v s: got %s, want 900m", now, show(p))
+		}
+	}
 }
 
 // TestStartsInTheAPIServer checks which samples belong to the pod in the API server.
