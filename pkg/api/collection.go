@@ -87,23 +87,19 @@ func (c *collection) List(ctx context.Context, options *metainternalversion.List
 		return nil, err
 	}
 	objects := q.objects(c)
-	estimate, need := newDemand(ctx), newDemand(ctx)
+	estimate := newDemand(ctx)
 	for _, o := range objects[:q.pageSize(len(objects))] {
 		estimate.add(o, 0)
 	}
 	if err := reserve(ctx, estimate); err != nil {
 		return nil, err
 	}
-	list := c.page(ctx, q, objects, need)
-	if err := reserve(ctx, need); err != nil {
-		return nil, err
-	}
-	return list, nil
+	return c.page(ctx, q, objects)
 }
 
-// page returns a page of a list of objects, and adds them to the demand. The page skips objects without metrics.
-func (c *collection) page(ctx context.Context, q *query, objects []*inventory.Object, need *demand) *encode.List {
-	now := c.config.Now()
+// page returns a page of a list of objects. It skips those without metrics.
+func (c *collection) page(ctx context.Context, q *query, objects []*inventory.Object) (runtime.Object, error) {
+	now, need := c.config.Now(), newDemand(ctx)
 	list := c.encoder.NewList(c.kind(), now, q.pageSize(len(objects)))
 	if q.after == nil {
 		list.Selected = len(objects)
@@ -124,11 +120,14 @@ func (c *collection) page(ctx context.Context, q *query, objects []*inventory.Ob
 		need.add(item.Object, item.Usage.NumContainers())
 		oldest = min(oldest, item.Usage.SampledAt())
 	}
+	if err := reserve(ctx, need); err != nil {
+		return nil, err
+	}
 	if len(list.Items) > 0 {
 		c.config.ObserveAge(c.name(), at.Sub(oldest))
 	}
 	if q.selects() {
 		c.noteRead(ctx, objects, q.namespace, q.labels.String(), q.fields.String())
 	}
-	return list
+	return list, nil
 }

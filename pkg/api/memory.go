@@ -184,6 +184,7 @@ func reserve(ctx context.Context, d *demand) error {
 		}}
 	}
 	m.release()
+	m.reserved, m.release = 0, func() {}
 	for _, p := range m.pools {
 		n := min(need, p.Size())
 		if need <= p.largest && p.Take(m.user, n) {

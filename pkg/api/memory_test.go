@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/metrics/pkg/apis/metrics"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/fair"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -277,6 +279,28 @@ func TestHostilePodTooLarge(t *testing.T) {
 				t.Errorf("%s as %s: got status %d, want %d", path, accept, w.Code, code)
 			}
 		}
+	}
+}
+
+// TestRefusedGrowth checks that a response that needs more than is there, after it had something, gives that back
+// once.
+func TestRefusedGrowth(t *testing.T) {
+	tiny, full := fair.NewPool(2*tinyBytes), fair.NewPool(1)
+	m := &negotiated{pools: []memoryPool{{tiny, tinyBytes}, {full, math.MaxInt64}}, cost: cost{container: 512}}
+	m.release = func() {}
+	ctx, d := context.WithValue(t.Context(), negotiatedKey{}, m), &demand{cost: m.cost}
+	d.add(object("n", "p"), 1)
+	if err := reserve(ctx, d); err != nil {
+		t.Fatal(err)
+	}
+	d.add(object("n", "many"), 1000)
+	full.Take("another", 1)
+	if err := reserve(ctx, d); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("got error %v", err)
+	}
+	m.release() // at the end of the request
+	if !tiny.Take("a", tinyBytes) || !tiny.Take("b", tinyBytes) || tiny.Take("c", 1) {
+		t.Error("the pool does not have its size")
 	}
 }
 

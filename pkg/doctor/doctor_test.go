@@ -532,7 +532,7 @@ func TestDenied(t *testing.T) {
 	}{
 		{fmt.Errorf("page 2: %w", denied), Skipped, noPermission, "you cannot list nodes"},
 		{&url.Error{Op: "Get", Err: context.DeadlineExceeded}, Warning, requestFailed,
-			"the API server does not respond in time"},
+			"there was no response in time"},
 		{io.ErrUnexpectedEOF, Warning, requestFailed, "unexpected EOF"},
 	} {
 		c := Check{ID: "nodes", Objects: []string{"of page 1"}}.Denied(tt.err)[0]
@@ -560,7 +560,7 @@ func TestSlowMetricsAPI(t *testing.T) {
 		}
 		d := &doctor{kube: kube}
 		c := d.checkMetricsAPI(t.Context(), Check{ID: "metrics-api"})[0]
-		if c.Status != Warning || c.Reason != requestFailed.Reason || !strings.Contains(c.Seen, "not respond in time") ||
+		if c.Status != Warning || c.Reason != requestFailed.Reason || !strings.Contains(c.Seen, "no response in time") ||
 			!strings.Contains(c.Cure, "--timeout") {
 			t.Errorf("%q: got %+v", body, c)
 		}

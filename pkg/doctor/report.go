@@ -120,7 +120,7 @@ func (c Check) Denied(err error) []Check {
 		return c.Skip(noPermission, "you cannot %s", strings.TrimSpace(message))
 	}
 	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
-		return c.Warn(requestFailed, "the API server does not respond in time")
+		return c.Warn(requestFailed, "there was no response in time")
 	}
 	return c.Warn(requestFailed, "%v", err)
 }

@@ -42,7 +42,7 @@ func withCure(node, subject string, cures map[reason.Reason]string, err error) e
 		cure = " (" + cure + ")"
 	}
 	// A kubelet can choose the names in its certificates, for example, so the text is cut.
-	return fmt.Errorf("%s%w%s", text, reason.Errorf(r, "%.500s", err.Error()), cure)
+	return fmt.Errorf("%s%w%s", text, reason.Errorf(r, "%.1000s", err.Error()), cure)
 }
 
 // isFileLimit reports whether this process, or its machine, has too many open files.

@@ -199,7 +199,7 @@ func checkError(t *testing.T, err error, want reason.Reason, text string) {
 		t.Errorf("got reason %s, want %s: %v", got, want, err)
 	}
 	s := err.Error()
-	if !strings.HasPrefix(s, `node "n7": `) || !strings.Contains(s, text) || strings.Contains(s, "\n") || len(s) > 1000 {
+	if !strings.HasPrefix(s, `node "n7": `) || !strings.Contains(s, text) || strings.Contains(s, "\n") || len(s) > 1500 {
 		t.Errorf("got error %s, want one line about node n7 with %q", s, text)
 	}
 }

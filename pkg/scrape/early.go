@@ -17,7 +17,8 @@ const (
 	housekeepingInterval = 10*time.Second + 100*time.Millisecond
 	// overdueDelay is the wait for a sample that may arrive at any time.
 	overdueDelay = 2 * time.Second
-	// giveUpAfter is how long a series may have no Amount before it is left to the regular scrapes.
+	// giveUpAfter is how long a series may have no Amount before it is left to the regular scrapes, and for how
+	// long a new node may have no first metrics: a kubelet could put them off for ever.
 	giveUpAfter = 30 * time.Second
 )
 

@@ -17,8 +17,8 @@ func (s *Scraper) reschedule(t *target, took time.Duration, failures int, p plan
 	if s.targets[t.node.Load().Name] != t {
 		return
 	}
-	t.warm = t.warm || failures > 0 || !p.summary
 	now := time.Since(s.started)
+	t.warm = t.warm || failures > 0 || !p.summary || now-t.since >= giveUpAfter
 	if t.activity != nil && now-t.activity.lastRead >= activeFor+markInterval {
 		s.deactivate(t)
 	}

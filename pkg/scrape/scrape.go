@@ -157,8 +157,9 @@ func (s *Scraper) Set(node *corev1.Node) {
 	}
 	s.Delete(node.Name) // another node with the same name
 
+	now := time.Since(s.started)
 	t := &target{
-		due: time.Since(s.started), pace: pacer{started: -s.Interval}, offset: s.offset(node.Name),
+		since: now, due: now, pace: pacer{started: -s.Interval}, offset: s.offset(node.Name),
 		early: rate.NewLimiter(rate.Every(s.Interval), maxEarly),
 	}
 	t.node.Store(node)
@@ -208,7 +209,7 @@ func (s *Scraper) Alive() error {
 }
 
 // WarmedUp reports whether every node has been scraped, and has the first metrics that its kubelet
-// can provide.
+// can provide in a short time.
 func (s *Scraper) WarmedUp() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

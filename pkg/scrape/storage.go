@@ -81,9 +81,9 @@ func (s *Scraper) fetchStorage(ctx context.Context, t *target, kind Kind) {
 }
 
 // storageReady reports whether requests for ephemeral storage may be sent. Nodes that are added later
-// do not stop them, and no node does for long: a kubelet can put off its first metrics for ever.
+// do not stop them.
 func (s *Scraper) storageReady() bool {
-	if !s.storing.Load() && s.Storage.Ready() && (s.WarmedUp() || time.Since(s.started) >= giveUpAfter) {
+	if !s.storing.Load() && s.Storage.Ready() && s.WarmedUp() {
 		s.storing.Store(true)
 	}
 	return s.storing.Load()

@@ -16,12 +16,13 @@ import (
 type target struct {
 	node   atomic.Pointer[corev1.Node]
 	offset time.Duration // of its regular scrapes within the interval
+	since  time.Duration // when it was set, since Scraper.started
 
 	// These fields are guarded by the Scraper's lock.
 	waiting  bool               // for due, after which the timer starts a scrape; false: it is being scraped
 	timer    *time.Timer        // nil until Run
 	cancel   context.CancelFunc // cancels what is running; nil until Run
-	warm     bool               // it has the first metrics that its kubelet can provide, or its scrape failed
+	warm     bool               // it has the first metrics that its kubelet can provide soon, or its scrape failed
 	pace     pacer
 	took     time.Duration // by the last scrape that has ended
 	failing  bool          // whether that failed

@@ -118,7 +118,7 @@ func (k *kubeletTokens) set(token string, expires usage.Time, err error) {
 		klog.Background().Info("Renewed the token for kubelets")
 	case err != nil && k.err == nil && k.now() < k.expires:
 		klog.Background().Error(err, "Cannot renew the token for kubelets; the current one stays in use until it expires",
-			"expires", k.expires.Time().UTC().Format(time.RFC3339))
+			"expires", k.expires.Time().Format(time.RFC3339))
 	}
 	k.err = err
 	if err == nil {

@@ -26,7 +26,7 @@ func TestIsCurrentOfManyContainers(t *testing.T) {
 			p.Containers = append(p.Containers, usage.Container{Name: name, Amount: usage.Amount{At: at}})
 		}
 		start()
-		for range 10 {
+		for range 100 {
 			if !isCurrent(o, p) {
 				t.Fatal("not current")
 			}

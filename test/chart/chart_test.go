@@ -300,7 +300,7 @@ func TestRefusals(t *testing.T) {
 		{"kubelet.tls=pin,args={--kubelet-insecure-tls}", "remove kubelet.insecureTLS, --kubelet-insecure-tls"},
 		{"kubelet.insecureTLS=true,args={--kubelet-certificate-authority=/x}", "contradict each other: set one of them"},
 		{"source.type=prometheus,source.prometheus.url=http://p,args={--kubelet-insecure-tls}", "remove --kubelet-*"},
-		{"source.type=prometheus,source.prometheus.url=http://p,args={--rate-window=20s}", "remove --kubelet-*"},
+		{"source.type=prometheus,source.prometheus.url=http://p,defaultArgs={--rate-window=20s}", "remove --kubelet-*"},
 		{"args={--tls-secret=x}", "tls.type=kube-vitals sets all of them"},
 		{"args={--tls-cert-file=/crt}", "set tls.type=existingSecret"},
 		{"args={--node-events=false}", "set events.enabled instead"},

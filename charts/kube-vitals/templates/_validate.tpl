@@ -44,8 +44,9 @@ single value are in values.schema.json.
 {{- fail "activeResolution and activeBudget need source.type=kubelet: an engine decides itself how often it scrapes: leave them empty" }}
 {{- end }}
 {{- $ofArgs := dict "Values" (dict "defaultArgs" list "args" $v.args) }}
-{{- if include "kube-vitals.hasFlag" (dict "root" $ofArgs "names" "(deprecated-)?kubelet-[a-z-]+|rate-window|active-(resolution|budget)") }}
-{{- fail "source.type=prometheus: remove --kubelet-*, --rate-window and --active-* from args: the server does not connect to kubelets" }}
+{{- if or (include "kube-vitals.hasFlag" (dict "root" $ofArgs "names" "kubelet-[a-z-]+"))
+  (include "kube-vitals.hasFlag" (dict "root" . "names" "deprecated-kubelet-[a-z-]+|rate-window|active-(resolution|budget)")) }}
+{{- fail "source.type=prometheus: remove --kubelet-*, --rate-window and --active-* from args and defaultArgs: the server does not connect to kubelets" }}
 {{- end }}
 {{- if and $prometheus.config $prometheus.existingSecret }}
 {{- fail "source.prometheus.config and source.prometheus.existingSecret contradict each other: set one of them" }}
@@ -76,7 +77,7 @@ single value are in values.schema.json.
 {{- if include "kube-vitals.hasFlag" (dict "root" . "names" "tls-secret|tls-names|tls-ca-configmap") }}
 {{- fail "args and defaultArgs cannot set --tls-secret, --tls-names and --tls-ca-configmap, since the roles and the Service use fixed names: tls.type=kube-vitals sets all of them" }}
 {{- end }}
-{{- if and $v.kubelet.insecureTLS (include "kube-vitals.hasFlag" (dict "root" . "names" "kubelet-certificate-authority")) }}
+{{- if and $v.kubelet.insecureTLS (not (include "kube-vitals.usesPrometheus" .)) (include "kube-vitals.hasFlag" (dict "root" . "names" "kubelet-certificate-authority")) }}
 {{- fail "kubelet.insecureTLS=true and --kubelet-certificate-authority contradict each other: set one of them" }}
 {{- end }}
 {{- if and (eq $tlsType "kube-vitals") (include "kube-vitals.hasFlag" (dict "root" . "names" "tls-cert-file|tls-private-key-file")) }}

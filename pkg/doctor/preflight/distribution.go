@@ -88,7 +88,7 @@ func hasMark(o *metav1.ObjectMeta, mark string) bool {
 	return false
 }
 
-// recognizes reports whether a node has the mark. EKS Anywhere has the versions of EKS, but uses kubeadm.
+// recognizes reports whether a node has the mark. EKS Anywhere has EKS' versions, but kubeadm's mark (up to 1.33).
 func (d *distribution) recognizes(node *corev1.Node) bool {
 	info := node.Status.NodeInfo
 	return (d.name != eks || !hasMark(&node.ObjectMeta, criSocket)) &&
