@@ -131,7 +131,7 @@ func TestEngineWithoutNode(t *testing.T) {
 // TestStartOf has pods whose kubelet has not accepted them, has started some of their containers, or
 // sets no times.
 func TestStartOf(t *testing.T) {
-	containers := []inventory.ContainerState{{Name: "side"}, {Name: "app", StartedAt: 20, Running: true}}
+	containers := []inventory.ContainerState{{Name: "app", StartedAt: 20, Running: true}, {Name: "side"}}
 	for name, test := range map[string]struct {
 		pod  *inventory.Object
 		want prometheus.Start
