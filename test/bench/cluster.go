@@ -19,8 +19,7 @@ import (
 // maxFull is the largest number of nodes whose objects have full size, see shrink.
 const maxFull = 5000
 
-// maxDescriptors is enough for two file descriptors of each of 20,000 kubelets. Some machines allow
-// 20,000 for a process that does not raise this limit.
+// maxDescriptors is enough for two file descriptors of each of 20,000 kubelets. The limit may be lower.
 const maxDescriptors = 1 << 16
 
 // bench is a simulated cluster in which servers are measured.
