@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
-	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
@@ -65,22 +64,24 @@ func TestSlowOAuth2(t *testing.T) {
 	defer tokens.Close()
 	recovered := sync.OnceFunc(func() { close(stuck) })
 	defer recovered()
-	f := newFixture(t, "http: {oauth2: {client_id: a, client_secret: b, token_url: '"+tokens.URL+"'}}")
-	f.client.tokenTimeout = time.Millisecond
+	config := "http: {oauth2: {client_id: a, client_secret: b, token_url: '" + tokens.URL + "'}}"
+	f := newFixture(t, config)
+	f.client.tokenTimeout = time.Millisecond // before it connects: a connection may be made after its refresh
 	if result := f.refresh(t.Context()); !strings.Contains(fmt.Sprint(result.Err), "i/o timeout") {
 		t.Errorf("got %v, want a timeout", result.Err)
 	}
 	recovered()
-	f.client.tokenTimeout = testenv.Patience
+	f = newFixture(t, config)
 	f.put("app", "", -20, 100, -5, 103)
 	f.mustRefresh()
 	f.wantPod("app 200 15s")
-	f.client.tokenTimeout = 0
-	f.CloseClientConnections()
-	f.mustRefresh() // with new connections, and the same token
 	if got := f.authorization(); got != "Bearer secret" {
 		t.Errorf("got credentials %q", got)
 	}
+	f = newFixture(t, "")
+	f.client.tokenTimeout = 0
+	f.put("app", "", -20, 100, -5, 103)
+	f.mustRefresh() // its connections have no deadline
 }
 
 // TestRotatedFiles replaces the files that the configuration names, but not the configuration.
