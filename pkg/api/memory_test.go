@@ -282,8 +282,8 @@ func TestHostilePodTooLarge(t *testing.T) {
 	}
 }
 
-// TestRefusedGrowth checks that a response that needs more than is there, after it had something, gives that back
-// once.
+// TestRefusedGrowth checks that memory returns to its pool once if a response turns out to need more, and there is
+// not enough.
 func TestRefusedGrowth(t *testing.T) {
 	tiny, full := fair.NewPool(2*tinyBytes), fair.NewPool(1)
 	m := &negotiated{pools: []memoryPool{{tiny, tinyBytes}, {full, math.MaxInt64}}, cost: cost{container: 512}}

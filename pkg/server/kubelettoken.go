@@ -43,9 +43,9 @@ const (
 // must use the current token until it expires without waiting, and must not each send a request.
 type kubeletTokens struct {
 	client          corev1client.ServiceAccountsGetter
-	namespace, name string        // of the ServiceAccount
-	tried           chan struct{} // closed when the first request has ended
-	now             func() usage.Time
+	namespace, name string            // of the ServiceAccount
+	tried           chan struct{}     // closed when the first request has ended
+	now             func() usage.Time // by our clock, which counts suspensions
 
 	mu      sync.Mutex
 	token   string

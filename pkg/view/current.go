@@ -30,7 +30,7 @@ func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
 	rest := pod.Containers // both are sorted by name
 	for i := range o.Containers {
 		c := &o.Containers[i]
-		for len(rest) > 0 && rest[0].Name != c.Name && rest[0].Name < c.Name {
+		for len(rest) > 0 && rest[0].Name < c.Name {
 			rest = rest[1:]
 		}
 		sampledAt, needed, maxLead := pod.At, c.StartedAt.Add(startDelay), maxOutage

@@ -23,8 +23,7 @@ func CPUTime(t testing.TB) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// CheckLinear checks that the CPU time of measure grows about as its argument does. The part that is measured
-// begins when measure calls start.
+// CheckLinear checks that the CPU time of measure is about proportional to n, from when measure calls start.
 func CheckLinear(t testing.TB, measure func(n int, start func())) {
 	t.Helper()
 	cost := func(n int) float64 {
