@@ -202,6 +202,8 @@ func TestArguments(t *testing.T) {
 		{"", nil, nil},
 		{"service.port=8443", flags{service}, flags{"--service=kube-vitals.kube-system.svc:8443"}},
 		{"apiService.create=false", nil, nil},
+		{"args=null,resources=null", nil, nil},
+		{"defaultArgs=null", defaults[1:4], nil},
 		{"containerPort=1,kubelet.insecureTLS=true,maxSampleAge=2m,rateWindow=30s,activeResolution=10s,activeBudget=1.5," +
 			"metrics.enabled=true,args={-v=2}",
 			flags{"--secure-port=10250", ca},

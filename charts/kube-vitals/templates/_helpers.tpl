@@ -207,7 +207,7 @@ The value of GOMEMLIMIT: nine tenths of the memory limit, so that the Go runtime
 process. Empty without a limit, or if the limit is tiny.
 */}}
 {{- define "kube-vitals.goMemLimit" -}}
-{{- $limit := dig "limits" "memory" "" .Values.resources | toString }}
+{{- $limit := dig "limits" "memory" "" (.Values.resources | default dict) | toString }}
 {{- if $limit }}
 {{- if not (regexMatch "^[0-9]+(\\.[0-9]+)?([eE][+]?[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?$" $limit) }}
 {{- fail (printf "resources.limits.memory=%s: write it as bytes or with one of the suffixes k, M, G, T, Ki, Mi, Gi, Ti, so that GOMEMLIMIT can be derived" $limit) }}
@@ -225,7 +225,7 @@ process. Empty without a limit, or if the limit is tiny.
 {{/* "true" if args or defaultArgs set a flag of one of the names, which are alternatives of a regular expression. */}}
 {{- define "kube-vitals.hasFlag" -}}
 {{- $pattern := printf "^--?(%s)(=|$)" .names }}
-{{- range concat .root.Values.defaultArgs .root.Values.args }}
+{{- range concat (.root.Values.defaultArgs | default list) (.root.Values.args | default list) }}
 {{- if regexMatch $pattern . }}true{{ end }}
 {{- end }}
 {{- end }}

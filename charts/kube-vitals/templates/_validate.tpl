@@ -84,7 +84,7 @@ single value are in values.schema.json.
 {{- fail "tls.type=kube-vitals creates the serving certificate, and args name another one by --tls-cert-file: remove the flag, or set tls.type=existingSecret and tls.existingSecret.name" }}
 {{- end }}
 {{- $open := "" }}
-{{- range concat $v.defaultArgs $v.args }}
+{{- range concat ($v.defaultArgs | default list) ($v.args | default list) }}
 {{- if regexMatch "^--?authorization-always-allow-paths=" . }}{{ $open = printf "%s,%s," $open (splitList "=" . | last) }}{{ end }}
 {{- end }}
 {{- if and $open (not $v.metrics.enabled) (not (and (contains ",/livez," $open) (contains ",/readyz," $open))) }}
