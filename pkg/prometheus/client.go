@@ -78,9 +78,10 @@ func (c *client) load() (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	// The files that the configuration names are read again for each request.
+	// The files that the configuration names are read again for each request. HTTP/2 would keep using a dead
+	// connection for 75 s; HTTP/1.1 closes it with the first query that times out.
 	h, err := promconfig.NewClientFromConfig(file.HTTP, "kube-vitals", promconfig.WithUserAgent(c.UserAgent),
-		promconfig.WithDialContextFunc(c.dial))
+		promconfig.WithDialContextFunc(c.dial), promconfig.WithHTTP2Disabled())
 	if err != nil {
 		return false, err
 	}

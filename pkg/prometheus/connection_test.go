@@ -151,6 +151,47 @@ func TestEngineRestarts(t *testing.T) {
 	f.wantPod("app 500 4s")
 }
 
+// TestDeadConnection has an engine that no longer responds on the connections that are open, as if a router had
+// forgotten them: refreshes that time out close them, also where the engine offers HTTP/2.
+func TestDeadConnection(t *testing.T) {
+	e := newEngine(t)
+	var mu sync.Mutex
+	dead := map[string]bool{} // by address of the client
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		isDead := dead[r.RemoteAddr]
+		dead[r.RemoteAddr] = isDead
+		mu.Unlock()
+		if isDead {
+			<-r.Context().Done()
+			return
+		}
+		e.serve(w, r)
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	e.Server = server
+	f := e.newFixture(t, writeFile(t, t.TempDir(), "config.yaml", "http: {tls_config: {insecure_skip_verify: true}}"))
+	f.put("app", "", -20, 100, -5, 103)
+	f.mustRefresh()
+	mu.Lock()
+	for address := range dead {
+		dead[address] = true
+	}
+	mu.Unlock()
+	f.client.file.Timeout = 200 * time.Millisecond
+	if result := f.refreshAt(time.Now()); reason.Of(result.Err) != reason.Timeout {
+		t.Errorf("got %v, want %v", result.Err, reason.Timeout)
+	}
+	for range 100 { // each closes one dead connection or more; there are a few
+		if f.refreshAt(time.Now()).Err == nil {
+			return
+		}
+	}
+	t.Error("no refresh succeeded")
+}
+
 // TestSlowEngine bounds a refresh whose queries are all slow, but not too slow for their own timeout.
 func TestSlowEngine(t *testing.T) {
 	f := newFixture(t, "")
