@@ -29,6 +29,7 @@ func newTransport(e *Exporter) (http.RoundTripper, error) {
 			TLSClientConfig:        config,
 			Proxy:                  nil,
 			DialContext:            (&net.Dialer{Timeout: e.Timeout}).DialContext,
+			TLSHandshakeTimeout:    e.Timeout, // the end of a request's context does not end its handshake
 			DisableKeepAlives:      true,
 			DisableCompression:     true,
 			MaxResponseHeaderBytes: maxHeader,

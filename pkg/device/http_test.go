@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -136,6 +137,28 @@ func TestHostileExporters(t *testing.T) {
 	}
 	if elsewhere.Load() != 0 {
 		t.Error("a redirect was followed")
+	}
+}
+
+// TestSilentExporter has an exporter that accepts connections, but does not answer a TLS handshake. Package
+// net/http does not end it with the request; goleak would find its goroutines.
+func TestSilentExporter(t *testing.T) {
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	_, err = fetchFrom(t, "https://"+listener.Addr().String(), func(e *Exporter) { e.Timeout = 50 * time.Millisecond })
+	if reason.Of(err) != reason.Timeout {
+		t.Errorf("got the reason %q of %v", reason.Of(err), err)
+	}
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.Copy(io.Discard, conn); err != nil { // the ClientHello
+		t.Errorf("the connection was not closed: %v", err)
 	}
 }
 
