@@ -72,9 +72,9 @@ func (t *transport) roundTrip(
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if c != idle || responded || isTimeout(err) {
+		if c != idle || responded {
 			return nil, asLost(err)
-		} // else the kubelet had closed the idle connection
+		} // else the kubelet had closed the idle connection, or its keepalive has failed
 	}
 }
 

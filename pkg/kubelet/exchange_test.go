@@ -8,8 +8,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -169,6 +171,37 @@ func TestTransportCanceled(t *testing.T) {
 			cancel()
 		}
 	}
+}
+
+// TestTransportKeepalive checks that a request opens another connection if keepalive has ended its idle one.
+func TestTransportKeepalive(t *testing.T) {
+	s := newScript(t, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none")
+	ours := s.transport(t)
+	dial := ours.dial
+	ours.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		dialed, err := dial(ctx, network, address)
+		return &endedConn{Conn: dialed}, err
+	}
+	got := s.roundTrips(t, func(r *http.Request) (*http.Response, error) {
+		return ours.roundTrip(r, ours.takeIdle(), newPermits(), nil, new(time.Duration))
+	})
+	if want := `200 "one" <nil>; 200 "one" <nil>; 2 connections`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// endedConn is a connection that the kernel ends after the first write.
+type endedConn struct {
+	net.Conn
+	written bool
+}
+
+func (c *endedConn) Write(p []byte) (int, error) {
+	if c.written {
+		return 0, &net.OpError{Op: "write", Net: "tcp", Err: os.NewSyscallError("write", syscall.ETIMEDOUT)}
+	}
+	c.written = true
+	return c.Conn.Write(p)
 }
 
 // TestTransportDropsUnreadResponses checks that the rest of a response is not taken for the start
