@@ -40,6 +40,8 @@ type history struct {
 	points   [historySize]usage.Reading // oldest first
 }
 
+func (h *history) hasPoints() bool { return h != nil && h.count > 0 }
+
 // maxSparse is the number of consecutive samples that are not dense after which a history is
 // dropped. Only one can follow from a failed scrape of a node that is scraped often.
 const maxSparse = 2
@@ -49,7 +51,7 @@ const maxSparse = 2
 // that in which the load did not change. It adds the previous point to the history, and creates or
 // drops the history, of which the unserved sample is not needed any more.
 func (s *series) widen(amount usage.Amount, cur *usage.Sample, isDense bool, a *arrival) usage.Amount {
-	if !isDense && (s.history == nil || s.history.count == 0) { // the steady state
+	if !isDense && !s.history.hasPoints() { // the steady state
 		s.history = nil
 		return amount
 	}

@@ -106,7 +106,7 @@ func (n *node) getOrCreateContainer(
 		n.reports = append(n.reports, pod)
 	}
 	c := &container{pod: pod, name: intern(s.Name)}
-	c.isNew = n.lastComplete && !n.wasOverlooked(key, s)
+	c.isNew = n.completeAt != 0 && !n.wasOverlooked(key, s)
 	delete(n.ended, key)
 	known[key] = c
 	return c

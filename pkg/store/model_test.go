@@ -38,7 +38,8 @@ type modelNode struct {
 	brokenAbove   bool
 	ahead         usage.Time // when a sample was last ahead of its response's Date; 0: never
 
-	lastComplete bool // whether the last scrape was complete, and all of its containers were stored
+	lastAt       usage.Time // of the last scrape
+	lastComplete bool       // whether it was complete, and all of its containers were stored
 	self, last   metric
 	containers   map[containerKey]*modelContainer
 	ended        map[containerKey]*modelContainer
@@ -205,7 +206,7 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 
 	isOfRemoved := func(c reported) bool { // 9
 		at, removed := n.removed[c.key.podKey]
-		return removed && (r.sent < at || in.ours(c.sample) < at.Add(time.Second))
+		return removed && (r.sent < at || has(c.sample, usage.HasCPU) && in.ours(c.sample) < at.Add(time.Second))
 	}
 	r.containers = slices.DeleteFunc(slices.Clone(r.containers), func(c reported) bool { // 7: containers that ended
 		return c.sample.Has&(usage.HasCPU|usage.HasMemory) == 0 && !m.state(n.name, c.key).Running && !isOfRemoved(c)
@@ -219,7 +220,7 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 		c := n.containers[reported.key]
 		if c == nil {
 			c = &modelContainer{}
-			c.absent = n.lastComplete && !n.overlooked(reported)
+			c.absent = n.lastComplete && r.at.Sub(n.lastAt) <= m.maxAge && !n.overlooked(reported)
 		}
 		c.lastSeen = r.at
 		if m.isOfOtherPod(n, c, reported, in) {
@@ -262,6 +263,7 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 		delete(after, key)
 	}
 	n.containers = after
+	n.lastAt = r.at
 	n.lastComplete = !r.partial && len(r.containers) == all && len(foreign) == 0
 	// What ended long ago is forgotten.
 	maps.DeleteFunc(n.ended, func(_ containerKey, c *modelContainer) bool { return r.at.Sub(c.endedAt) > 2*time.Minute })
@@ -324,7 +326,8 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 func (n *modelNode) overlooked(r reported) bool {
 	_, removed := n.removed[r.key.podKey]
 	before := n.ended[r.key]
-	return removed || before != nil && before.since.Has != 0 && r.sample.CPUSeconds >= before.since.CPUSeconds
+	fell := before != nil && has(r.sample, usage.HasCPU) && r.sample.CPUSeconds < before.since.CPUSeconds
+	return removed || before != nil && before.since.Has != 0 && !fell
 }
 
 func (m *model) putSummary(n *modelNode, r report, in *incoming) {
@@ -529,7 +532,8 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		v.restart(s, in)
 	case v.since.Has == 0:
 		shown := s.StartedAt < in.node.shown && in.at.Sub(in.node.setBackAt) <= 10*time.Minute // 3: it may look too young
-		absent := v.absent && !shown
+		reported := in.ours(s).Sub(v.waits)                                                    // for so long, without a value
+		absent := v.absent && !shown && reported <= s.At.Sub(s.StartedAt)+10*time.Second
 		v.restart(s, in)
 		if in.afterJump() && !s.Untimed && s.At.Add(-in.node.highestBefore) <= in.node.jumpedAt {
 			v.doubt = 1 // 3: kubelets repeat samples, so it may be from before the jump
@@ -572,6 +576,9 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 				v.skip(s)
 				v.since.StartedAt = s.StartedAt
 			}
+		case v.known && v.dense == nil && 4*elapsed < in.model.rateWindow: // 1: once, such as by an early scrape
+			v.older = 0
+			v.skip(s)
 		default:
 			base := v.base(s, in)
 			longer := s.At.Sub(base.At)

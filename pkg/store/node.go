@@ -35,9 +35,9 @@ type node struct {
 	containers []*container // in the order of the last scrape
 	reports    []*podReport // the pods that they belong to, sorted by hash
 
-	// lastComplete is set if the last scrape mentioned every container of the node, and all of them
-	// were stored.
-	lastComplete bool
+	// completeAt is when the last scrape arrived; 0: it did not mention every container of the node, or not
+	// all of them were stored, or it is too long ago.
+	completeAt usage.Time
 
 	// ended has the last counter of each container that a scrape did not mention. removed has the
 	// times at which RemovePod removed pods. An entry is dropped by the first scrape that is more
@@ -85,7 +85,7 @@ func (n *node) isRunning(k containerKey) bool {
 }
 
 // put stores a scrape. The order matters: the clock first, since everything else uses its offset; stale
-// samples before matching; lastComplete last, since matching reads that of the scrape before.
+// samples before matching; completeAt last, since matching reads that of the scrape before.
 func (n *node) put(scrape *usage.Scrape, counts *counts) usage.Report {
 	jumped := n.clock.observe(scrape, n.config.MaxSampleAge)
 	if jumped {
@@ -98,6 +98,9 @@ func (n *node) put(scrape *usage.Scrape, counts *counts) usage.Report {
 	a := &arrival{
 		at: scrape.At, capacity: scrape.Capacity, jumped: jumped, clock: &n.clock, config: n.config, counts: counts,
 	}
+	if scrape.At.Sub(n.completeAt) > n.config.MaxSampleAge {
+		n.completeAt = 0
+	}
 	scrape, hasRemoved := n.withoutStale(scrape)
 	if n.series.observe(&scrape.Node, a) {
 		n.publishNode()
@@ -105,7 +108,10 @@ func (n *node) put(scrape *usage.Scrape, counts *counts) usage.Report {
 	matched := n.matchContainers(scrape)
 	n.observeContainers(scrape, a)
 	n.publishPods(!matched || a.dropped)
-	n.lastComplete = !scrape.Partial && !hasRemoved && !a.hasForeign
+	n.completeAt = scrape.At
+	if scrape.Partial || hasRemoved || a.hasForeign {
+		n.completeAt = 0
+	}
 	maps.DeleteFunc(n.ended, func(_ containerKey, e endedContainer) bool { return scrape.At.Sub(e.at) > rememberFor })
 	n.forgetRemoved(scrape.At)
 	return usage.Report{

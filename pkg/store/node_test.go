@@ -12,7 +12,7 @@ import (
 func TestMeanSinceStartExpires(t *testing.T) { // rules 4, 5
 	s := New(Config{MaxSampleAge: 30 * time.Second, MaxContainers: 100})
 	q := func(now float64) usage.ContainerSample { return of("q/a", sample(now, now)) }
-	s.Put("n1", scrape(0, q(0)))
+	s.Put("n1", scrape(10, q(10)))
 	s.Put("n1", scrape(40, q(40), of("p/a", started(9, sample(40, 31))), of("r/a", started(11, sample(40, 29)))))
 	expect(t, s, "p", 40, "none")
 	expect(t, s, "r", 40, "at 40 window 29: a=1000m")
@@ -54,6 +54,9 @@ func TestContainersThatRanBefore(t *testing.T) { // rule 4
 		return s
 	}
 	q := func(now float64) usage.ContainerSample { return of("q/a", sample(now, now)) }
+	withoutCPU := func(start float64) usage.ContainerSample {
+		return of("p/a", usage.Sample{StartedAt: at(start), Memory: 1, Has: usage.HasMemory})
+	}
 	for name, scrapes := range map[string][]*usage.Scrape{
 		"overlooked by the first scrape after an outage, and its start has moved": {
 			scrape(0, q(0), of("p/a", sample(0, 100))), scrape(135, q(135)),
@@ -62,6 +65,16 @@ func TestContainersThatRanBefore(t *testing.T) { // rule 4
 		"it started before the clock was set back by 30 s, and was not reported for a minute": {
 			by(-5, scrape(-5, q(-5))), by(-20, scrape(10, q(-20))),
 			by(45, scrape(75, q(45), of("p/a", started(0, sample(43, 36.5))))),
+		},
+		"it started in an outage, and its start has moved": {
+			scrape(0, q(0)), scrape(120, q(120), of("p/a", started(100, sample(120, 80)))),
+		},
+		"overlooked once, back without CPU, and its start has moved": {
+			scrape(0, q(0), of("p/a", sample(0, 100))), scrape(15, q(15)), scrape(30, q(30), withoutCPU(20)),
+			scrape(45, q(45), of("p/a", started(20, sample(45, 103)))),
+		},
+		"without CPU for a minute, and its start has moved": {
+			scrape(0, q(0)), scrape(15, q(15), withoutCPU(10)), scrape(75, q(75), of("p/a", started(55, sample(75, 60)))),
 		},
 	} {
 		s := newStore()
@@ -72,6 +85,22 @@ func TestContainersThatRanBefore(t *testing.T) { // rule 4
 			t.Errorf("%s: got %s, want none", name, got)
 		}
 	}
+}
+
+// TestNextPodWithoutCPU deletes a pod and creates one of the same name, of which a container once has no CPU: that
+// does not make it a container of the removed pod, without which the pod would be whole.
+func TestNextPodWithoutCPU(t *testing.T) { // rule 7
+	s := newStore()
+	put := func(now float64, b usage.Sample) {
+		s.Put("n1", scrape(now, of("p/a", started(5, sample(now, now/10))), of("p/b", b)))
+	}
+	put(0, sample(0, 100))
+	s.RemovePod("n1", "n", "p", at(3))
+	for _, now := range []float64{20, 35, 50} {
+		put(now, started(5, sample(now, now/5)))
+	}
+	put(65, usage.Sample{StartedAt: at(5), Memory: 1, Has: usage.HasMemory})
+	expect(t, s, "p", 65, "at 50 window 15: a=100m b=200m")
 }
 
 // TestNewContainersBesideEndedOnes puts the start time of a container that ended beside a new one.

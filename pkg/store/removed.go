@@ -52,18 +52,19 @@ func (n *node) isOfRemoved(s *usage.ContainerSample, scrape *usage.Scrape) bool 
 		return false
 	}
 	at, ok := n.removed[keyOf(s).podKey]
-	return ok && (sentAt(scrape) < at || n.clock.ourTime(&s.Sample, scrape.At) < at.Add(dateUnit))
+	return ok && (sentAt(scrape) < at ||
+		s.Has&usage.HasCPU != 0 && n.clock.ourTime(&s.Sample, scrape.At) < at.Add(dateUnit))
 }
 
 // wasOverlooked reports whether an unknown container may have been running already: its pod was
-// removed, or a scrape no longer mentioned it and its counter has not fallen since. Its start time
-// is then unreliable.
+// removed, or a scrape no longer mentioned it and its counter is not known to have fallen since. Its start
+// time is then unreliable.
 func (n *node) wasOverlooked(key containerKey, s *usage.ContainerSample) bool {
 	if _, ok := n.removed[key.podKey]; ok {
 		return true
 	}
 	e, ok := n.ended[key]
-	return ok && s.CPUSeconds >= e.cpuSeconds
+	return ok && (s.Has&usage.HasCPU == 0 || s.CPUSeconds >= e.cpuSeconds)
 }
 
 // endContainer notes that a container is no longer part of its pod. It remembers the readings of at
@@ -80,7 +81,7 @@ func (n *node) endContainer(c *container, now usage.Time) {
 func (n *node) removePod(key podKey, at usage.Time) {
 	if len(n.removed) >= maxRemoved {
 		n.forgetRemoved(at)
-		n.lastComplete = false // a forgotten pod that is reported again would seem to be new
+		n.completeAt = 0 // a forgotten pod that is reported again would seem to be new
 	}
 	n.removed[key] = at
 	maps.DeleteFunc(n.ended, func(k containerKey, _ endedContainer) bool { return k.podKey == key })

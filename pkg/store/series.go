@@ -83,7 +83,7 @@ func (s *series) observe(cur *usage.Sample, a *arrival) bool {
 	if !cur.Complete() || s.doubt == maybeBeforeJump && cur.At == s.prev.At {
 		return false
 	}
-	if startsOver, fromZero := s.startsOver(cur); startsOver {
+	if startsOver, fromZero := s.startsOver(cur, a); startsOver {
 		s.restart(cur, a)
 		return fromZero && !a.clock.mayHaveShown(cur.StartedAt, a.at) && s.applyMeanSinceStart(cur, a)
 	}
@@ -92,10 +92,11 @@ func (s *series) observe(cur *usage.Sample, a *arrival) bool {
 
 // startsOver reports whether a sample starts a new series, whatever its counter is, and whether the
 // counter is then known to have been 0 at the start of the container.
-func (s *series) startsOver(cur *usage.Sample) (startsOver, fromZero bool) {
+func (s *series) startsOver(cur *usage.Sample, a *arrival) (startsOver, fromZero bool) {
 	switch {
-	case !s.sampled:
-		return true, s.isNew
+	case !s.sampled: // not if it was reported, without a value, before it started
+		age, _ := cur.Age()
+		return true, s.isNew && a.clock.ourTime(cur, a.at).Sub(s.since) <= age+usage.StartMargin
 	case s.doubt != reliable:
 		return true, false
 	case cur.Base.At == cur.At && cur.At != 0: // the counter is another one
@@ -111,8 +112,9 @@ func (s *series) advance(cur *usage.Sample, a *arrival) bool {
 	amount, verdict := usage.Rate(s.prev.Reading, cur, a.config.MaxSampleAge, a.capacity)
 	isDense, isYoung := verdict == usage.Fresh && amount.Window < a.config.RateWindow*3/5, s.isYoung(cur, a)
 	isTooEarly := verdict == usage.Fresh && isYoung && !isDense
-	if isTooEarly {
-		verdict = usage.Unchanged // so that the first rate covers the time since the first sample
+	isShort := verdict == usage.Fresh && s.hasAmount && amount.Window < a.config.RateWindow/4 && !s.history.hasPoints()
+	if isTooEarly || isShort {
+		verdict = usage.Unchanged // so that the next rate covers the time since the previous sample
 	}
 	if s.fellSinceUnserved(cur) {
 		verdict = usage.Reset
