@@ -30,7 +30,7 @@ func (n *Nodes) Summarize(missing []*inventory.Object, now time.Time) string {
 	}
 	return s.text(func(g *group) string {
 		if g.failing {
-			return "that cannot be read" + g.onlyNode()
+			return "that cannot be read" + g.why()
 		}
 		return m.describe(g)
 	})

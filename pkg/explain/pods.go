@@ -76,7 +76,7 @@ func (p *Pods) Summarize(missing []*inventory.Object, now time.Time) string {
 func (m *moment) describe(g *group) string {
 	switch {
 	case g.failing:
-		return g.onNodes("cannot be read", "cannot be read") + g.onlyNode()
+		return g.onNodes("cannot be read", "cannot be read") + g.why()
 	case g.reason == reason.EngineFailing:
 		return fmt.Sprintf("because the engine cannot be read (%s)", m.overall.Reason)
 	case g.reason == reason.NodeNotFound, g.reason == reason.NotSelected:

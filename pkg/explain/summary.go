@@ -3,6 +3,7 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -21,8 +22,7 @@ type group struct {
 	reason  reason.Reason // of the first object
 	failing bool
 	count   int
-	nodes   map[string]bool
-	node    string // of the first object
+	nodes   map[string]reason.Reason
 }
 
 func (s *summary) add(f finding, node string) {
@@ -31,10 +31,10 @@ func (s *summary) add(f finding, node string) {
 	})
 	if i < 0 {
 		i = len(s.groups)
-		s.groups = append(s.groups, &group{reason: f.reason, failing: f.failing, nodes: map[string]bool{}, node: node})
+		s.groups = append(s.groups, &group{reason: f.reason, failing: f.failing, nodes: map[string]reason.Reason{}})
 	}
 	s.groups[i].count++
-	s.groups[i].nodes[node] = true
+	s.groups[i].nodes[node] = f.reason
 }
 
 // text returns the largest groups, which describe returns as text, separated by commas.
@@ -65,13 +65,23 @@ func (g *group) rank() int {
 	return 1
 }
 
-// onlyNode returns the name of the failing node and the reason in parentheses if the group has one
-// node only.
-func (g *group) onlyNode() string {
-	if len(g.nodes) != 1 {
-		return ""
+// why returns in parentheses the only failing node and its reason, or how many nodes fail for each of the most
+// frequent reasons.
+func (g *group) why() string {
+	counts := map[string]int{}
+	for node, r := range g.nodes {
+		if len(g.nodes) == 1 {
+			return fmt.Sprintf(" (%s: %s)", node, r)
+		}
+		counts[string(r)]++
 	}
-	return fmt.Sprintf(" (%s: %s)", g.node, g.reason)
+	reasons := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	})
+	for i, r := range reasons {
+		reasons[i] = fmt.Sprintf("%d %s", counts[r], r)
+	}
+	return " (" + strings.Join(reasons[:min(len(reasons), maxGroups)], ", ") + ")"
 }
 
 // onNodes returns "on 1 node that …" or "on 2 nodes that …".

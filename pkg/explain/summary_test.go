@@ -47,7 +47,7 @@ func TestSummarizePods(t *testing.T) {
 			w.addNode("n9", health.Attempts{LastSuccess: now})
 			pods := append(w.addPods(2, "n9", running("app", time.Second)), w.addPods(3, "n7", old)...)
 			return append(pods, w.addPods(4, "n8", old)...)
-		}, "7 on 2 nodes that cannot be read, 2 that started less than 25s ago"},
+		}, "7 on 2 nodes that cannot be read (1 timeout, 1 tls-self-signed), 2 that started less than 25s ago"},
 		{"unknown nodes", func(w *world) []*inventory.Object {
 			w.selects = true
 			return append(w.addPods(2, "a", old), w.addPods(1, "b", old)...)
@@ -100,16 +100,18 @@ func TestSummarizePods(t *testing.T) {
 func TestSummarizeNodes(t *testing.T) {
 	w := newWorld()
 	w.addNode("a", health.Attempts{Failures: 1, Reason: reason.DNS})
+	w.addNode("a2", health.Attempts{Failures: 1, Reason: reason.DNS})
+	w.addNode("a3", health.Attempts{Failures: 1, Reason: reason.Timeout})
 	w.addNode("b", health.Attempts{})
 	w.addNode("c", health.Attempts{LastSuccess: now})
 	w.addNode("d", health.Attempts{LastSuccess: now})
 	w.nodeFacts["c"] = facts("", time.Hour, time.Hour).Facts
 	w.nodeFacts["d"] = store.Facts{Since: atAgo(time.Hour)}
 	var missing []*inventory.Object
-	for _, name := range []string{"a", "b", "c", "d"} {
+	for _, name := range []string{"a", "a3", "a2", "b", "c", "d"} {
 		missing = append(missing, w.nodes[name])
 	}
-	const want = "1 that cannot be read (a: dns), 1 without a second sample yet, 1 with samples that are too old, " +
+	const want = "3 that cannot be read (2 dns, 1 timeout), 1 without a second sample yet, 1 with samples that are too old, " +
 		"1 for other reasons"
 	if got := (&Nodes{w.config()}).Summarize(missing, now); got != want {
 		t.Errorf("got %s, want %s", got, want)
