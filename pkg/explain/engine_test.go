@@ -55,7 +55,7 @@ func TestPodsInEngine(t *testing.T) {
 		{"node without series", func(w *world) { w.lose(time.Hour) }, reason.NotInEngine,
 			`the metrics of its node "n7" cannot be read since 11:05:15 UTC (60m): ` + notInEngine},
 		{"unknown node", func(w *world) { delete(w.nodes, "n7") }, reason.NodeNotFound,
-			`its node "n7" does not exist (check its name)`},
+			`its node "n7" does not exist (check its name, or delete the pods of the deleted node)`},
 		{"no such pod", func(w *world) { delete(w.pods, "shop/web"); w.lookup = &fakeLookup{} },
 			reason.PodNotFound, `the pod does not exist in namespace "shop" (check its name and namespace)`},
 		{"no container runs", func(w *world) { w.pod().Containers = []inventory.ContainerState{{Name: "app"}} },

@@ -342,7 +342,7 @@ func TestPods(t *testing.T) {
 		{"node just added", func(w *world) { w.source.List = nil },
 			reason.NodeStarting, `its node "n7" has not been read yet; metrics are expected within 25s`},
 		{"unknown node", func(w *world) { delete(w.nodes, "n7") },
-			reason.NodeNotFound, `its node "n7" does not exist (check its name)`},
+			reason.NodeNotFound, `its node "n7" does not exist (check its name, or delete the pods of the deleted node)`},
 		{"node outside of the selector", func(w *world) {
 			delete(w.nodes, "n7")
 			w.selects, w.lookup = true, &fakeLookup{nodes: []string{"n7"}}
@@ -350,7 +350,7 @@ func TestPods(t *testing.T) {
 		{"node outside of the selector or deleted", func(w *world) {
 			delete(w.nodes, "n7")
 			w.selects, w.lookup = true, &fakeLookup{}
-		}, reason.NodeNotFound, `its node "n7" does not exist (check its name)`},
+		}, reason.NodeNotFound, `its node "n7" does not exist (check its name, or delete the pods of the deleted node)`},
 		{"node outside of the selector, lookup fails", func(w *world) {
 			delete(w.nodes, "n7")
 			w.selects, w.lookup = true, &fakeLookup{err: errThrottled}
@@ -449,7 +449,7 @@ func TestNodes(t *testing.T) {
 	set := func(f store.Facts) func(*world) { return func(w *world) { w.nodeFacts["n7"] = f } }
 	explainNodes(t, newWorld, []explanation{
 		{"no such node", func(w *world) { delete(w.nodes, "n7"); w.lookup = &fakeLookup{} },
-			reason.NodeNotFound, `the node does not exist (check its name)`},
+			reason.NodeNotFound, `the node does not exist (check its name, or delete the pods of the deleted node)`},
 		{"not selected", func(w *world) {
 			delete(w.nodes, "n7")
 			w.selects, w.lookup = true, &fakeLookup{nodes: []string{"n7"}}
@@ -457,7 +457,7 @@ func TestNodes(t *testing.T) {
 		{"no such node, others not selected", func(w *world) {
 			delete(w.nodes, "n7")
 			w.selects, w.lookup = true, &fakeLookup{nodes: []string{"n8"}}
-		}, reason.NodeNotFound, `the node does not exist (check its name)`},
+		}, reason.NodeNotFound, `the node does not exist (check its name, or delete the pods of the deleted node)`},
 		{"not selected, without lookups", func(w *world) { delete(w.nodes, "n7"); w.selects = true },
 			reason.NotSelected,
 			`the node does not exist or is not selected for scraping (change the node's labels or --node-selector)`},

@@ -111,8 +111,8 @@ func TestSummarizeNodes(t *testing.T) {
 	for _, name := range []string{"a", "a3", "a2", "b", "c", "d"} {
 		missing = append(missing, w.nodes[name])
 	}
-	const want = "3 that cannot be read (2 dns, 1 timeout), 1 without a second sample yet, 1 with samples that are too old, " +
-		"1 for other reasons"
+	const want = "3 that cannot be read (2 dns, 1 timeout), 1 without a second sample yet, " +
+		"1 with samples that are too old, 1 for other reasons"
 	if got := (&Nodes{w.config()}).Summarize(missing, now); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

@@ -43,7 +43,8 @@ func TestEndpointOf(t *testing.T) {
 		{"no address allowed", Config{}, addresses{
 			{Type: corev1.NodeInternalIP, Address: "169.254.169.254"}, {Type: corev1.NodeExternalIP, Address: "127.0.0.1"},
 		}, 0, `node "n7": kubelet address 169.254.169.254 is not allowed: it is a link-local address ` +
-			`(check the node's addresses and --kubelet-preferred-address-types)`},
+			`(check the node's addresses, the node's annotation metrics.k8s.io/resource-metrics-path ` +
+			`and --kubelet-preferred-address-types)`},
 		{"loopback address", Config{AllowLoopback: true}, addresses{
 			{Type: corev1.NodeInternalIP, Address: "127.1.2.3"},
 		}, 0, "//127.1.2.3:10250/metrics/resource"},

@@ -90,7 +90,7 @@ func descriptions() map[Reason]Description { //nolint:funlen // a table
 	return map[Reason]Description{
 		NoAddress: {"the node has no address of a preferred type", "set --kubelet-preferred-address-types"},
 		BadEndpoint: {"the address, port or path of the kubelet is not allowed",
-			"check the node's addresses and --kubelet-preferred-address-types"},
+			"check the node's addresses, " + annotation + " and --kubelet-preferred-address-types"},
 		DNS: {"the kubelet's host name cannot be resolved",
 			"make it resolvable for kube-vitals, or put InternalIP first in --kubelet-preferred-address-types"},
 		ConnectRefused: {"the kubelet's port refuses connections", "check that the kubelet runs, and " + checkPort},
@@ -139,7 +139,7 @@ func descriptions() map[Reason]Description { //nolint:funlen // a table
 		Canceled:        {"the scrape was canceled", ""},
 		InternalFailure: {"kube-vitals failed to process the response", "see the log of kube-vitals and report this bug"},
 
-		NodeNotFound: {"the node does not exist", "check its name"},
+		NodeNotFound: {"the node does not exist", "check its name, or delete the pods of the deleted node"},
 		NotSelected:  {"the node is not selected for scraping", "change the node's labels or --node-selector"},
 		NodeStarting: {"the node has not been scraped twice yet", "wait until the second sample has arrived"},
 		StaleSamples: {"the kubelet responds, but its samples are too old",

@@ -53,7 +53,7 @@ func (d *diagnosis) testPods(t *testing.T) {
 		{"pod outside", "not-selected",
 			`its node "excluded" is not selected for scraping \(change the node's labels or --node-selector\)`},
 		{"node none", "node-not-found",
-			`nodemetrics.metrics.k8s.io "none" not found: the node does not exist \(check its name\)`},
+			`nodemetrics.metrics.k8s.io "none" not found: the node does not exist \(check its name, `},
 	} {
 		d.awaitExplanation(t, test.object, test.reason, test.text)
 	}

@@ -184,10 +184,15 @@ func (d *demo) wait(ctx context.Context, address string) error {
   kubectl get hpa --namespace shop --watch           # see it follow the next command
   kubectl annotate deployment web --namespace shop --overwrite simulation.kube-vitals/load=web=800m
 
-kube-vitals listens on https://%s and logs to
+kube-vitals runs outside of the cluster, with --metric-resolution=5s, and logs to
 %s
+This prints the state of each node, and its metrics:
 
-`, d.Kubeconfig, d.Binary(""), address, d.File("kube-vitals.log"))
+  alias vitals="kubectl --server=https://%s --insecure-skip-tls-verify get --raw"
+  vitals '/nodez?format=json'
+  vitals /metrics
+
+`, d.Kubeconfig, d.Binary(""), d.File("kube-vitals.log"), address)
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
