@@ -37,6 +37,7 @@ func (m *Manager) writeBundle(ctx context.Context, a *apiService, s state) error
 	if _, err = m.monitor.client.Patch(ctx, a.Metadata.Name, types.MergePatchType, patch, options); err != nil {
 		return withCure(err, "write the caBundle of APIService "+a.Metadata.Name, "patch")
 	}
+	m.writes.Allow()
 	klog.FromContext(ctx).Info("Wrote the caBundle of the APIService", "apiService", a.Metadata.Name,
 		"trustedCAs", len(s.cas()))
 	return nil

@@ -66,10 +66,9 @@ func (m *Monitor) Run(ctx context.Context) {
 		requestCtx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 		_, err := m.read(requestCtx)
 		cancel()
-		text := fmt.Sprint(err)
+		text := fmt.Sprint(withCure(err, "read an APIService", "get"))
 		if err != nil && text != logged && ctx.Err() == nil {
-			klog.FromContext(ctx).V(2).Info("Cannot check the APIServices; give the ServiceAccount permission to get them",
-				"error", text)
+			klog.FromContext(ctx).V(2).Info("Cannot check the APIServices", "error", text)
 		}
 		logged = text
 		delay := resyncPeriod
@@ -151,7 +150,7 @@ func (m *Monitor) log(ctx context.Context, name string, state APIServiceState, p
 		logger.Info("The APIService does not exist, so clients cannot reach this server by it", "reason", problem)
 	case state.Misdirected:
 		logger.Error(nil, "The APIService leads elsewhere, so clients do not get this server's metrics; "+
-			"find out what changed it (kubectl get apiservice --show-managed-fields), and restore its spec.service: "+
+			"find out what changed it (kubectl get apiservice --show-managed-fields -o yaml), and restore its spec.service: "+
 			"kubectl vitals doctor prints the command", "reason", problem)
 	default:
 		logger.Error(nil, "The APIService skips verification, so the API server accepts metrics from any server "+

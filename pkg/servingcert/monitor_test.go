@@ -147,6 +147,7 @@ func TestMonitorWithoutPermission(t *testing.T) {
 			w.api.RefuseBy(func(string, string) *fakeapi.Refusal { return &fakeapi.Refusal{} })
 			w.sleep(2 * resyncPeriod)
 			w.checkStates(m, APIServiceState{}, APIServiceState{})
+			w.checkLog(lines/2, "the ServiceAccount needs permission") // not in the outage
 		})
 	}
 }

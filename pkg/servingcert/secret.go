@@ -35,6 +35,7 @@ func (m *Manager) createSecret(ctx context.Context) (*corev1.Secret, error) {
 			"create an empty one with kubectl create secret generic %s --namespace %s: %w",
 			m.secretName(), m.Secret, m.namespace, err)
 	}
+	m.writes.Allow()
 	klog.FromContext(ctx).Info("Created the missing Secret of the serving certificate",
 		"secret", klog.KRef(m.namespace, m.Secret))
 	return secret, nil
@@ -52,26 +53,30 @@ func (m *Manager) writeSecret(ctx context.Context, secret *corev1.Secret, s stat
 	if _, err := m.secrets.Update(ctx, secret, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
 		return withCure(err, "write "+m.secretName()+" of the serving certificate", "update")
 	}
+	m.writes.Allow()
 	klog.FromContext(ctx).Info("Wrote the Secret of the serving certificate", "secret", klog.KObj(secret),
 		"reason", reason, "validUntil", s.serving.leaf.NotAfter, "trustedCAs", len(s.cas()))
 	return nil
 }
 
-// withCure adds to the error of a request what failed and which permission it needs. It returns
-// conflicts as they are: another replica was faster.
+// withCure adds to the error of a request what failed and, if it is forbidden, the missing permission. It
+// returns conflicts as they are: another replica was faster.
 func withCure(err error, action, verbs string) error {
-	if err == nil || apierrors.IsConflict(err) {
+	switch {
+	case err == nil || apierrors.IsConflict(err):
 		return err
+	case apierrors.IsForbidden(err):
+		err = fmt.Errorf("the ServiceAccount needs permission to %s it: %w", verbs, err)
 	}
-	return fmt.Errorf("cannot %s: the ServiceAccount needs permission to %s it: %w", action, verbs, err)
+	return fmt.Errorf("cannot %s: %w", action, err)
 }
 
-// allowWrite returns an error if there were so many writes that something else must be undoing
-// them.
+// allowWrite returns an error if so many writes have succeeded that something else must be undoing them. The
+// caller takes a token from writes when its own has succeeded.
 func (m *Manager) allowWrite(object string) error {
-	if m.writes.TryAccept() {
+	if m.writes.Tokens() >= 1 {
 		return nil
 	}
 	return fmt.Errorf("%s keeps being changed by something else: find out what with "+
-		"kubectl get --show-managed-fields, and stop it", object)
+		"kubectl get --show-managed-fields -o yaml, and stop it", object)
 }

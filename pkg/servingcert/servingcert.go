@@ -7,10 +7,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/flowcontrol"
 )
 
 const (
@@ -25,8 +25,8 @@ const (
 const (
 	// fieldManager is the name that the API server records for the fields that are written.
 	fieldManager = "kube-vitals"
-	// writeBurst is the number of writes that are allowed at once, and then in each Settle. A
-	// renewal needs a few.
+	// writeBurst is the number of writes that are allowed at once, and then in each Settle, of which at
+	// most DefaultSettle counts. A renewal needs a few.
 	writeBurst = 20
 )
 
@@ -53,8 +53,8 @@ type Manager struct {
 	clock      clock
 	secrets    corev1client.SecretInterface
 	configMaps corev1client.ConfigMapInterface
-	monitor    *Monitor // of the APIServices
-	writes     flowcontrol.RateLimiter
+	monitor    *Monitor      // of the APIServices
+	writes     *rate.Limiter // of those that succeed
 
 	served      atomic.Pointer[pair]
 	notReadyErr atomic.Pointer[error] // points to nil once the Manager is ready
@@ -78,7 +78,7 @@ func New(c Config, monitor *Monitor) (*Manager, error) {
 		Config:    c,
 		namespace: monitor.service.namespace,
 		monitor:   monitor,
-		writes:    flowcontrol.NewTokenBucketRateLimiter(float32(writeBurst/c.Settle.Seconds()), writeBurst),
+		writes:    rate.NewLimiter(rate.Every(min(c.Settle, DefaultSettle)/writeBurst), writeBurst),
 		publishing: failureLog{
 			failing:   "Cannot publish the CAs of the serving certificate; retrying",
 			recovered: "Publishing the CAs of the serving certificate succeeds again",

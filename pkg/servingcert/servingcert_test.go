@@ -427,6 +427,39 @@ func TestMissingPermissions(t *testing.T) {
 	}
 }
 
+// TestLongWithoutPermission takes a permission away for an hour, with a long settle time. Requests that fail
+// do not count as writes, so the log has the cause once, and all is repaired as soon as writes are allowed.
+func TestLongWithoutPermission(t *testing.T) {
+	simulate(t, 0, func(_ *testing.T, w *world) {
+		w.settle = day
+		w.startWith(day100)
+		w.waitReady()
+		bundle := string(w.caBundle(stable))
+
+		w.api.Forbid("patch", "")
+		w.setCABundle(stable, nil)
+		w.setCABundle(beta, nil)
+		w.sleep(time.Hour)
+		w.checkLog(1, "Cannot reconcile")
+		w.api.RefuseBy(nil)
+		w.sleep(resyncPeriod + step)
+		w.checkBundles("with the permission to patch APIServices", bundle)
+
+		w.api.Forbid("patch", secretPath)
+		w.api.Put(secretPath, nil)
+		w.sleep(time.Hour)
+		w.checkLog(2, "Cannot reconcile")
+		w.api.RefuseBy(nil)
+		w.api.Put(secretPath, emptySecret())
+		w.sleep(step)
+		bundle = string(w.data()[keyBundle]) // a renewal has started
+		w.setCABundle(beta, nil)
+		w.sleep(step)
+		w.checkBundles("with a new Secret", bundle)
+		w.checkLog(0, "keeps being changed")
+	})
+}
+
 // TestAPIServerUnavailable checks that replicas serve the current certificate in an outage of the
 // API server.
 func TestAPIServerUnavailable(t *testing.T) {
@@ -451,6 +484,7 @@ func TestAPIServerUnavailable(t *testing.T) {
 		if n := strings.Count(w.logged(), "connection refused"); n > 20 {
 			t.Errorf("got %d lines in the log, want at most 20:\n%s", n, w.logged())
 		}
+		w.checkLog(0, "permission") // is not what is missing
 	})
 }
 
@@ -488,6 +522,22 @@ func TestWritesAreLimited(t *testing.T) {
 		}
 		w.sleep(2 * time.Minute)
 		w.waitReady()
+	})
+}
+
+// TestWriteAfterTooMany has a long settle time. After too many writes, the next one is soon allowed.
+func TestWriteAfterTooMany(t *testing.T) {
+	simulate(t, 0, func(_ *testing.T, w *world) {
+		w.settle = day
+		w.startWith(day100)
+		w.waitReady()
+		for range writeBurst {
+			w.setCABundle(beta, nil)
+			w.sleep(step)
+		}
+		w.checkLog(1, "keeps being changed by something else: find out what with kubectl get --show-managed-fields -o yaml")
+		w.sleep(2 * resyncPeriod)
+		w.checkBundles("after too many writes", string(w.data()[keyBundle]))
 	})
 }
 

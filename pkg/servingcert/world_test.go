@@ -51,8 +51,9 @@ type world struct {
 	pending  map[string][]pendingBundle // by path: the bundles that they will use
 	verified map[string]bool            // by a certificate and a bundle that verifies it
 
-	configMap string // Config.ConfigMap of the replicas
-	version   int    // of the last change that was seen
+	configMap string        // Config.ConfigMap of the replicas
+	settle    time.Duration // Config.Settle of the replicas
+	version   int           // of the last change that was seen
 
 	mu  sync.Mutex
 	log strings.Builder
@@ -96,7 +97,7 @@ func simulate(t *testing.T, replicas int, f func(*testing.T, *world)) {
 func newWorld(t *testing.T) *world {
 	w := &world{
 		t: t, api: fakeapi.New(), lags: map[string]time.Duration{}, trusted: map[string][]byte{},
-		pending: map[string][]pendingBundle{}, verified: map[string]bool{},
+		pending: map[string][]pendingBundle{}, verified: map[string]bool{}, settle: settle,
 	}
 	w.api.Put(secretPath, emptySecret())
 	for _, name := range []string{stable, beta} {
@@ -169,7 +170,7 @@ func (w *world) startWith(lifetime time.Duration) *replica {
 	m := newManager(w.t, Config{
 		Client: w.api.Config(), Secret: "serving", ConfigMap: w.configMap,
 		Names: []string{host, "kube-vitals"}, Service: host + ":443", APIServices: []string{stable, beta},
-		Lifetime: lifetime, Settle: settle,
+		Lifetime: lifetime, Settle: w.settle,
 	})
 	r := &replica{Manager: m}
 	r.AddListener(r)
