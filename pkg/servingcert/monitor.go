@@ -57,9 +57,8 @@ func NewMonitor(c Config) (*Monitor, error) {
 // that must not be read. The map must not be modified.
 func (m *Monitor) States() map[string]APIServiceState { return *m.states.Load() }
 
-// Run reads the APIServices every minute until the context ends. It must not be called for the
-// Monitor of a Manager, which reads them itself. Errors are logged only at -v=2, since the server
-// works without a Monitor.
+// Run reads the APIServices every minute until the context ends. It must not be called for the Monitor of a
+// Manager, which reads them itself. Errors are logged only at -v=2: the server works without a Monitor.
 func (m *Monitor) Run(ctx context.Context) {
 	logged := ""
 	for ctx.Err() == nil {

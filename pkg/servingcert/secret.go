@@ -31,9 +31,8 @@ func (m *Manager) createSecret(ctx context.Context) (*corev1.Secret, error) {
 		WithLabels(m.labels).WithAnnotations(m.annotations)
 	secret, err := m.secrets.Apply(ctx, empty, metav1.ApplyOptions{FieldManager: fieldManager})
 	if err != nil {
-		return nil, fmt.Errorf("%s of the serving certificate does not exist and cannot be created: "+
-			"create an empty one with kubectl create secret generic %s --namespace %s: %w",
-			m.secretName(), m.Secret, m.namespace, err)
+		return nil, fmt.Errorf("%s of the serving certificate does not exist and cannot be created: create an empty "+
+			"one with kubectl create secret generic %s --namespace %s: %w", m.secretName(), m.Secret, m.namespace, err)
 	}
 	m.writes.Allow()
 	klog.FromContext(ctx).Info("Created the missing Secret of the serving certificate",
@@ -71,8 +70,7 @@ func withCure(err error, action, verbs string) error {
 	return fmt.Errorf("cannot %s: %w", action, err)
 }
 
-// allowWrite returns an error if so many writes have succeeded that something else must be undoing them. The
-// caller takes a token from writes when its own has succeeded.
+// allowWrite returns an error if so many writes have succeeded that something else must be undoing them.
 func (m *Manager) allowWrite(object string) error {
 	if m.writes.Tokens() >= 1 {
 		return nil

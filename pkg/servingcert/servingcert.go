@@ -54,7 +54,7 @@ type Manager struct {
 	secrets    corev1client.SecretInterface
 	configMaps corev1client.ConfigMapInterface
 	monitor    *Monitor      // of the APIServices
-	writes     *rate.Limiter // of those that succeed
+	writes     *rate.Limiter // each that succeeds takes a token
 
 	served      atomic.Pointer[pair]
 	notReadyErr atomic.Pointer[error] // points to nil once the Manager is ready
