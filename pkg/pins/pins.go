@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -48,8 +48,9 @@ type Config struct {
 // be called concurrently.
 type Pins struct {
 	Config
-	wake   chan struct{} // receives an element when something must be written
-	writes flowcontrol.RateLimiter
+	wake    chan struct{} // receives an element when something must be written
+	writes  flowcontrol.RateLimiter
+	created atomic.Int64 // number of keys that this process pinned
 
 	mu      sync.RWMutex
 	read    bool              // whether the ConfigMap has been read
@@ -58,7 +59,6 @@ type Pins struct {
 	wanted  map[string]pin    // to be stored, by node
 	deleted map[string]pin    // of deleted nodes, to be removed, by node
 	changed chan struct{}     // closed when the ConfigMap has been read again
-	created int64             // number of keys that this process pinned
 
 	readErr, writeErr error // of the last request; nil: it succeeded
 }
@@ -204,10 +204,9 @@ func (p *Pins) notStored() error {
 	return err
 }
 
-// set applies the content of the ConfigMap, and logs the nodes whose keys have been pinned since the
-// last call. If the ConfigMap does not exist (nil), the pins stay in use until it exists again.
-func (p *Pins) set(ctx context.Context, object *corev1.ConfigMap) {
-	var pinned []string
+// set applies the content of the ConfigMap. If it does not exist (nil), the pins stay in use until it
+// exists again.
+func (p *Pins) set(object *corev1.ConfigMap) {
 	stored := map[string]pin{}
 	if object != nil {
 		for node, value := range object.Data {
@@ -215,34 +214,21 @@ func (p *Pins) set(ctx context.Context, object *corev1.ConfigMap) {
 		}
 	}
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	if object == nil {
 		stored = p.pins
 	}
-	for node, wanted := range p.wanted {
+	maps.DeleteFunc(p.wanted, func(node string, wanted pin) bool {
 		found, ok := stored[node]
-		if !ok || found.uid != wanted.uid && found.uid != "" || wanted.key == authority && found.key != authority {
-			continue
-		}
-		// What the first read returns was pinned before: nothing is written until then.
-		if p.read && found == wanted && found.key != authority && p.pins[node] != found {
-			pinned = append(pinned, node)
-		}
-		delete(p.wanted, node)
-	}
+		return ok && (found.uid == wanted.uid || found.uid == "") && (wanted.key != authority || found.key == authority)
+	})
 	maps.DeleteFunc(p.deleted, func(node string, old pin) bool { return stored[node] != old })
-	p.created += int64(len(pinned))
 	p.object, p.pins, p.read = object, stored, true
 	if len(p.wanted) > 0 {
 		p.wakeUp()
 	}
 	close(p.changed)
 	p.changed = make(chan struct{})
-	p.mu.Unlock()
-	if len(pinned) > 0 {
-		slices.Sort(pinned)
-		klog.FromContext(ctx).Info("Pinned the keys of kubelets at first sight", "count", len(pinned),
-			"nodes", pinned[:min(len(pinned), 10)])
-	}
 }
 
 // record sets the error of the last request that reads or writes, and logs it once.
@@ -269,14 +255,14 @@ func (p *Pins) hasWork() bool {
 	return p.read && len(p.wanted)+len(p.deleted) > 0
 }
 
-// next returns the ConfigMap with what must be stored, or nil if it cannot be stored, and an error unless
-// all of it can.
-func (p *Pins) next() (object *corev1.ConfigMap, err error) {
+// next returns the ConfigMap with what must be stored, or nil if it cannot be stored, the nodes whose keys it
+// pins, and an error unless all of it can be stored.
+func (p *Pins) next() (object *corev1.ConfigMap, pinned []string, err error) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if p.object == nil {
-		return nil, errors.New("it does not exist: create it with \"helm upgrade\" or from the manifests; all keys are " +
-			"then pinned again at first sight")
+		return nil, nil, errors.New("it does not exist: create it with \"helm upgrade\" or from the manifests; all keys " +
+			"are then pinned again at first sight")
 	}
 	object = p.object.DeepCopy()
 	if object.Data == nil {
@@ -301,11 +287,14 @@ func (p *Pins) next() (object *corev1.ConfigMap, err error) {
 			continue
 		}
 		size, object.Data[node] = grown, value
+		if wanted.key != authority {
+			pinned = append(pinned, node)
+		}
 	}
 	if maps.Equal(p.object.Data, object.Data) {
 		object = nil
 	}
-	return object, err
+	return object, pinned, err
 }
 
 // sizeOf returns about the number of bytes of an entry: its name is stored in the managed fields, too.
@@ -321,7 +310,7 @@ type Stats struct {
 func (p *Pins) Stats() Stats {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	s := Stats{Created: p.created}
+	s := Stats{Created: p.created.Load()}
 	for _, known := range p.pins {
 		switch {
 		case known.key == authority:

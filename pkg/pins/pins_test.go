@@ -227,6 +227,7 @@ func TestFirstSight(t *testing.T) {
 		w.refused(p, "n1", "u1", keyN(2), "it has the key "+keyN(2)+", but its key is pinned as "+keyN(1)+
 			"; to accept the new key: kubectl -n kube-system patch configmap pins --type=merge -p 'data: {n1: "+keyN(2)+" u1}'")
 		w.unknown(p, "n2", "u2")
+		settle()
 		w.wantStats(p, Stats{Keys: 1, Created: 1})
 	})
 }
@@ -339,6 +340,7 @@ func TestManyNodes(t *testing.T) {
 		if n := w.api.Written(); n > 10 {
 			t.Errorf("%d writes", n)
 		}
+		settle()
 		w.wantStats(p, Stats{Keys: 1000, Created: 1000})
 	})
 }
@@ -362,6 +364,23 @@ func TestReplicas(t *testing.T) {
 		w.pin(p1, "n2", "u2", keyN(3)) // what one pins, the other knows
 		settle()
 		w.refused(p2, "n2", "u2", keyN(4), keyN(3))
+	})
+}
+
+// TestCountOfReplicas has two replicas pin the same keys at the same time. Each counts those that it has stored.
+func TestCountOfReplicas(t *testing.T) {
+	test(t, func(w *world) {
+		p1, _ := w.replica()
+		p2, _ := w.replica()
+		for i := range 9 {
+			for _, p := range []*Pins{p1, p2} {
+				go w.pin(p, fmt.Sprintf("n%d", i+1), types.UID(fmt.Sprintf("u%d", i+1)), keyN(i))
+			}
+		}
+		settle()
+		if one, other := p1.Stats().Created, p2.Stats().Created; one+other != 9 {
+			t.Errorf("the replicas count %d and %d keys, want 9 together", one, other)
+		}
 	})
 }
 
@@ -573,7 +592,7 @@ func TestWritesAreLimited(t *testing.T) {
 	})
 }
 
-// TestForbidden checks the error without permission to write.
+// TestForbidden checks that an error names the permission to write only if it is missing.
 func TestForbidden(t *testing.T) {
 	test(t, func(w *world) {
 		p, _ := w.replica()
@@ -581,6 +600,9 @@ func TestForbidden(t *testing.T) {
 		w.api.Forbid("", "")
 		w.notPinned(p, "n1", "u1", keyN(1), "ConfigMap kube-system/pins has not been written yet: cannot write it: "+
 			"the ServiceAccount needs permission to list, watch and update it: not allowed by RBAC")
+		w.api.RefuseBy(func(string, string) *fakeapi.Refusal { return fakeapi.Refuse(500, "InternalError", "a timeout") })
+		settle()
+		w.notPinned(p, "n1", "u1", keyN(1), "has not been written yet: cannot write it: a timeout")
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 )
 
 const (
@@ -89,16 +91,23 @@ func sleep(ctx context.Context, d time.Duration, changed <-chan struct{}) {
 
 // write stores what must be stored, and returns an error unless all of it could be.
 func (p *Pins) write(ctx context.Context) error {
-	object, err := p.next()
+	object, pinned, err := p.next()
 	if object != nil {
 		requestCtx, cancel := context.WithTimeout(ctx, writeTimeout)
 		defer cancel()
 		_, writeErr := p.ConfigMaps.Update(requestCtx, object, metav1.UpdateOptions{FieldManager: fieldManager})
-		if apierrors.IsConflict(writeErr) {
+		switch {
+		case apierrors.IsConflict(writeErr):
 			return nil // another replica was faster: the watch reports what it has stored
-		}
-		if writeErr != nil {
+		case apierrors.IsForbidden(writeErr):
 			err = fmt.Errorf("cannot write it: the ServiceAccount needs permission to list, watch and update it: %w", writeErr)
+		case writeErr != nil:
+			err = fmt.Errorf("cannot write it: %w", writeErr)
+		case len(pinned) > 0:
+			p.created.Add(int64(len(pinned)))
+			slices.Sort(pinned)
+			klog.FromContext(ctx).Info("Pinned the keys of kubelets at first sight", "count", len(pinned),
+				"nodes", pinned[:min(len(pinned), 10)])
 		}
 	}
 	p.record(ctx, &p.writeErr, err)
@@ -137,9 +146,9 @@ func (p *Pins) reflector(ctx context.Context) *cache.Reflector {
 	}
 	changed := func(objects []any) {
 		if len(objects) == 0 {
-			p.set(ctx, nil)
+			p.set(nil)
 		} else if object, ok := objects[0].(*corev1.ConfigMap); ok { // the only one, by the field selector
-			p.set(ctx, object)
+			p.set(object)
 		}
 	}
 	return cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(source, p.ConfigMaps),
