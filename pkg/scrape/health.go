@@ -70,11 +70,11 @@ func (s *Scraper) Nodes() []health.Node {
 	return nodes
 }
 
-// logChange logs when the requests to a node start to fail, when the reason changes, and when they
-// succeed again.
+// logChange logs when the requests to a node start to fail, when the reason or the unexpected key changes, and
+// when they succeed again.
 func logChange(logger klog.Logger, node string, before, now *health.Attempts) {
 	switch {
-	case now.Reason == before.Reason:
+	case now.Reason == before.Reason && (now.Reason != reason.TLSKeyChanged || now.Err.Error() == before.Err.Error()):
 	case now.Failures == 0:
 		logger.Info("Scraping works again", "node", node, "failures", before.Failures)
 	default:

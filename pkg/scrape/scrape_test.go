@@ -3,9 +3,11 @@ package scrape
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,8 +155,13 @@ var (
 	}
 )
 
-// withReason returns an error with its text as reason.
-func withReason(err error) error { return &reason.Error{Reason: reason.Reason(err.Error()), Err: err} }
+// withReason returns an error with its text as reason, unless it has one.
+func withReason(err error) error {
+	if _, ok := errors.AsType[*reason.Error](err); ok {
+		return err
+	}
+	return &reason.Error{Reason: reason.Reason(err.Error()), Err: err}
+}
 
 func node(name string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}}
@@ -512,12 +519,17 @@ func TestPanicAffectsOneNode(t *testing.T) {
 
 func TestLogOfFailures(t *testing.T) {
 	forbidden := func(context.Context, string) error { return errors.New("forbidden") }
+	var scrapes atomic.Int32
+	keys := func(context.Context, string) error {
+		return &reason.Error{Reason: reason.TLSKeyChanged, Err: fmt.Errorf("key %d", scrapes.Add(1)/6)}
+	}
 	for name, tc := range map[string]struct {
 		then fetchFunc
 		want []string
 	}{
 		"recovers":       {nil, []string{"Scraping failed", "works again"}},
 		"another reason": {forbidden, []string{"Scraping failed", "forbidden"}},
+		"another key":    {keys, []string{"Scraping failed", "key 0", "key 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, Config{}, fails, func(t *testing.T, c *cluster, s *Scraper) {
