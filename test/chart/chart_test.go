@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"sigs.k8s.io/yaml"
 )
 
 const (
@@ -328,6 +329,22 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("got error %v, want %s", err, tt.want)
 			}
 		})
+	}
+}
+
+// TestNullSections sets whole sections to null, as some do to empty them. The chart accepts that, or names the
+// section.
+func TestNullSections(t *testing.T) {
+	var values map[string]any
+	must(t, yaml.Unmarshal(mustRead(t, chart+"/values.yaml"), &values))
+	for name, value := range values {
+		if _, isSection := value.(map[string]any); !isSection {
+			continue
+		}
+		_, err := helm(t, setValues(name+"=null")...)
+		if err != nil && !strings.Contains(err.Error(), "at '': missing property '"+name+"'") {
+			t.Errorf("%s: got error %v, want one that names it", name, err)
+		}
 	}
 }
 
