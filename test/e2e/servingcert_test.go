@@ -44,6 +44,7 @@ func TestServingCertificate(t *testing.T) {
 	t.Run("caBundle", c.testCABundle)
 	t.Run("helm", c.testHelm)
 	t.Run("insecureSkipTLSVerify", c.testInsecureSkipTLSVerify)
+	t.Run("unknown CA", c.testUnknownCA)
 	for _, s := range c.servers {
 		if log, err := s.Log(); err != nil || strings.Contains(log, "PRIVATE KEY") {
 			t.Errorf("the log contains a key, or cannot be read: %v", err)
@@ -271,10 +272,29 @@ func (c *servingCluster) testHelm(t *testing.T) {
 	}
 }
 
+// getAPIServices are the arguments of kubectl that print how the APIServices are verified.
+var getAPIServices = []string{"get", "apiservices", "v1.metrics.k8s.io", "v1beta1.metrics.k8s.io", "--output",
+	`jsonpath={range .items[*]}{.spec.insecureSkipTLSVerify} {.spec.caBundle};{end}`}
+
+// testUnknownCA switches to a certificate whose CA the chart does not know, which removes only the caBundles
+// that the servers have written. They may no longer write them.
+func (c *servingCluster) testUnknownCA(t *testing.T) {
+	must(t, c.Helm(t.Context(), "upgrade", "tls.type=existingSecret", "tls.existingSecret.name=x",
+		"tls.existingSecret.lookup=false"))
+	if got := c.kubectl(t, getAPIServices...); got != " ; ;" {
+		t.Errorf("got APIServices with %q, want no caBundle", got)
+	}
+	must(t, c.Helm(t.Context(), "upgrade")) // the manifest has no caBundle any more
+	bundle := base64.StdEncoding.EncodeToString(c.CA.PEM())
+	c.patchAPIService(t, "v1", `{"spec":{"caBundle":"`+bundle+`"}}`)
+	must(t, c.Helm(t.Context(), "upgrade"))
+	if got := c.kubectl(t, getAPIServices...); got != " "+bundle+"; ;" {
+		t.Errorf("got APIServices with %q, want the caBundle of another client", got)
+	}
+}
+
 // testInsecureSkipTLSVerify disables and enables the verification of the certificate.
 func (c *servingCluster) testInsecureSkipTLSVerify(t *testing.T) {
-	getAPIServices := []string{"get", "apiservices", "v1.metrics.k8s.io", "v1beta1.metrics.k8s.io", "--output",
-		`jsonpath={range .items[*]}{.spec.insecureSkipTLSVerify} {.spec.caBundle};{end}`}
 	must(t, c.Helm(t.Context(), "upgrade", "apiService.insecureSkipTLSVerify=true"))
 	c.awaitOutput(t, func(text string) bool { return text == "true ;true ;" }, getAPIServices...)
 	awaitLog(t, c.servers[0], "The APIService skips verification")
