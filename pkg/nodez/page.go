@@ -63,8 +63,8 @@ func newPage() *page {
 // functions returns the functions of both templates.
 func functions() template.FuncMap {
 	return template.FuncMap{
-		"age": age, "ago": ago, "badge": badgeOf, "cell": cell, "count": count, "engine": (*Engine).text, "exact": exact,
-		"flag": flag, "hasDevices": (*Report).hasDevices, "memory": memoryText, "notes": (*Engine).notes,
+		"age": age, "ago": ago, "cell": cell, "count": count, "engine": (*Engine).text, "exact": exact, "flag": flag,
+		"hasDevices": (*Report).hasDevices, "memory": memoryText, "notes": (*Engine).notes,
 		"pods": (*DeviceExporter).problemsFirst, "rank": State.rank, "series": (*Engine).seriesText, "skew": skew,
 		"states": states, "took": took, "until": until,
 	}
@@ -135,21 +135,3 @@ func newContent(r *Report, maxRows int) *content {
 
 // ExpiresSoon reports whether metrics of this age in seconds expire soon.
 func (c *content) ExpiresSoon(age float64) bool { return age > c.MaxSampleAgeSeconds*3/4 }
-
-// badge is a state as the page shows it: by a symbol and a word, not only by a color.
-type badge struct {
-	State        State
-	Symbol, Word string
-}
-
-func badgeOf(s State) badge {
-	switch s {
-	case Failing:
-		return badge{s, "✕", "Failing"}
-	case Stale:
-		return badge{s, "!", "Stale"}
-	case Starting:
-		return badge{s, "◔", "Starting"}
-	}
-	return badge{Ready, "✓", "Ready"}
-}
