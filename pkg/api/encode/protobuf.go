@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"math/bits"
 
-	"k8s.io/apimachinery/pkg/runtime"
-
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -23,10 +21,7 @@ func lengthTag(field byte) byte { return field<<3 | 2 }
 func varintTag(field byte) byte { return field << 3 }
 
 func (i *Item) writeProtobuf(w *writer, apiVersion string) error {
-	b, err := appendEnvelope(w.buffer[:0], string(i.response.kind), apiVersion, i.sizeProtobuf(w))
-	if err != nil {
-		return err
-	}
+	b := appendEnvelope(w.buffer[:0], string(i.response.kind), apiVersion, i.sizeProtobuf(w))
 	return w.finish(appendEnvelopeEnd(i.appendProtobuf(b, w)))
 }
 
@@ -40,10 +35,7 @@ func (l *List) writeProtobuf(w *writer, apiVersion string) error {
 		prefetch(l.Items, i)
 		size += fieldSize(l.Items[i].sizeProtobuf(w))
 	}
-	b, err := appendEnvelope(w.buffer[:0], string(l.response.kind)+"List", apiVersion, size)
-	if err != nil {
-		return err
-	}
+	b := appendEnvelope(w.buffer[:0], string(l.response.kind)+"List", apiVersion, size)
 	b = appendStringField(b, lengthTag(1), string(meta))
 	for i := range l.Items {
 		prefetch(l.Items, i)
@@ -59,16 +51,14 @@ func (l *List) writeProtobuf(w *writer, apiVersion string) error {
 
 // appendEnvelope appends what precedes an object of that size: the beginning of a runtime.Unknown,
 // which has its type.
-func appendEnvelope(b []byte, kind, apiVersion string, size int) ([]byte, error) {
-	typeMeta := runtime.TypeMeta{APIVersion: apiVersion, Kind: kind}
-	encoded, err := typeMeta.Marshal()
-	if err != nil {
-		return nil, err
-	}
+func appendEnvelope(b []byte, kind, apiVersion string, size int) []byte {
 	b = append(b, "k8s\x00"...)
-	b = appendStringField(b, lengthTag(1), string(encoded))
+	b = append(b, lengthTag(1), 0)
+	start := len(b)
+	b = appendStringField(b, lengthTag(1), apiVersion)
+	b = endMessage(appendStringField(b, lengthTag(2), kind), start)
 	b = append(b, lengthTag(2))
-	return binary.AppendUvarint(b, uint64(size)), nil
+	return binary.AppendUvarint(b, uint64(size))
 }
 
 // appendEnvelopeEnd appends an empty content encoding and content type.
