@@ -40,7 +40,7 @@ func TestDeviceExporters(t *testing.T) {
 		}
 		report := config.Report()
 		var b strings.Builder
-		if err := newPage().writeText(&b, report); err != nil {
+		if err := writeText(&b, report); err != nil {
 			t.Fatal(err)
 		}
 		cure := reason.ConnectRefused.DescribeExporter().Cure

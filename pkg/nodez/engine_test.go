@@ -61,7 +61,7 @@ func TestEngineText(t *testing.T) {
 		check := func(want string) {
 			t.Helper()
 			var b strings.Builder
-			if err := newPage().writeText(&b, config.Report()); err != nil {
+			if err := writeText(&b, config.Report()); err != nil {
 				t.Fatal(err)
 			}
 			if b.String() != want {

@@ -22,13 +22,12 @@ const maxConcurrent = 4
 // handler serves the page.
 type handler struct {
 	config  Config
-	page    *page
 	permits chan struct{} // has an element for each report that is being made
 }
 
 // Handler returns the handler of the page. It costs nothing until a request arrives.
 func Handler(c Config) http.Handler {
-	return &handler{config: c, page: newPage(), permits: make(chan struct{}, maxConcurrent)}
+	return &handler{config: c, permits: make(chan struct{}, maxConcurrent)}
 }
 
 // ServeHTTP implements http.Handler.
@@ -49,7 +48,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	header.Set("Content-Type", f.contentType)
 	if f == formatHTML {
-		header.Set("Content-Security-Policy", h.page.policy)
+		header.Set("Content-Security-Policy", policy())
 		header.Set("Referrer-Policy", "no-referrer")
 	}
 	if r.Method == http.MethodHead {
@@ -62,7 +61,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer func() { <-h.permits }()
-	if err := h.write(w, f, h.config.Report()); err != nil && r.Context().Err() == nil {
+	if err := write(w, f, h.config.Report()); err != nil && r.Context().Err() == nil {
 		klog.FromContext(r.Context()).V(2).Info("Cannot send the page of nodes", "err", err)
 	}
 }
@@ -103,16 +102,16 @@ func formatOf(r *http.Request) (f format, status int, problem string) {
 }
 
 // write writes a report in a format.
-func (h *handler) write(w io.Writer, f format, report *Report) error {
+func write(w io.Writer, f format, report *Report) error {
 	buffered := bufio.NewWriterSize(w, 64<<10)
 	var err error
 	switch f {
 	case formatJSON:
 		err = json.NewEncoder(buffered).Encode(report)
 	case formatHTML:
-		err = h.page.writeHTML(buffered, report)
+		err = htmlPage().Execute(buffered, newContent(report, maxRows))
 	case formatText:
-		err = h.page.writeText(buffered, report)
+		err = writeText(buffered, report)
 	}
 	if err != nil {
 		return err

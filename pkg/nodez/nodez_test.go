@@ -472,7 +472,7 @@ func TestText(t *testing.T) {
 		config := newWorld(now).config(now)
 		config.Memory = func() *Memory { return &Memory{312 << 20, 20 << 30} }
 		var b strings.Builder
-		if err := newPage().writeText(&b, config.Report()); err != nil {
+		if err := writeText(&b, config.Report()); err != nil {
 			t.Fatal(err)
 		}
 		const want = `kube-vitals v1.2.3 at 2000-01-01T00:00:00Z: metric resolution 15s, metrics expire after 1m
@@ -547,9 +547,8 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 func TestDeadConnections(t *testing.T) {
 	now := time.Now()
 	config := newWorld(now).config(now)
-	h := Handler(config).(*handler)
 	for _, f := range formats() {
-		if err := h.write(failingWriter{}, f, config.Report()); !errors.Is(err, errWrite) {
+		if err := write(failingWriter{}, f, config.Report()); !errors.Is(err, errWrite) {
 			t.Errorf("%s: got %v", f.name, err)
 		}
 	}
@@ -612,13 +611,13 @@ func BenchmarkReport(b *testing.B) {
 func BenchmarkFormats(b *testing.B) {
 	now := time.Now()
 	config := largeWorld(now).config(now)
-	report, h := config.Report(), Handler(config).(*handler)
+	report := config.Report()
 	for _, f := range formats() {
 		b.Run(f.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				w := &countingWriter{}
-				if err := h.write(w, f, report); err != nil {
+				if err := write(w, f, report); err != nil {
 					b.Fatal(err)
 				}
 				b.SetBytes(int64(w.n))

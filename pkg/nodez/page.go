@@ -30,34 +30,28 @@ var (
 // thousands takes a browser seconds.
 const maxRows = 500
 
-// page is the page as HTML and as text. The templates are parsed when they are used first.
-type page struct {
-	policy string // Content-Security-Policy
-	html   func() *template.Template
-	text   func() *texttemplate.Template
-}
-
-func newPage() *page {
-	p := &page{
-		// Nothing is loaded from elsewhere, and only this style and this script work. The script
-		// requests the page again if the user wants that.
-		policy: strings.Join([]string{
-			"default-src 'none'", "style-src " + hashSource(pageStyle), "script-src " + hashSource(pageScript),
-			"connect-src 'self'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'",
-		}, "; "),
-		text: sync.OnceValue(func() *texttemplate.Template {
-			return texttemplate.Must(texttemplate.New("text").Funcs(functions()).Parse(pageText))
-		}),
-	}
-	p.html = sync.OnceValue(func() *template.Template {
+// The templates are parsed when they are used first.
+var (
+	htmlPage = sync.OnceValue(func() *template.Template {
 		parts := template.FuncMap{
 			"style":     func() template.CSS { return template.CSS(pageStyle) }, //nolint:gosec // constant
 			"script":    func() template.JS { return template.JS(pageScript) },  //nolint:gosec // constant
-			"exporters": p.exporters,
+			"exporters": exporters,
 		}
 		return template.Must(template.New("html").Funcs(functions()).Funcs(parts).Parse(pageHTML))
 	})
-	return p
+	textPage = sync.OnceValue(func() *texttemplate.Template {
+		return texttemplate.Must(texttemplate.New("text").Funcs(functions()).Parse(pageText))
+	})
+)
+
+// policy returns the Content-Security-Policy of the page. Nothing is loaded from elsewhere, and only
+// this style and this script work. The script requests the page again if the user wants that.
+func policy() string {
+	return strings.Join([]string{
+		"default-src 'none'", "style-src " + hashSource(pageStyle), "script-src " + hashSource(pageScript),
+		"connect-src 'self'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'",
+	}, "; ")
 }
 
 // functions returns the functions of both templates.
@@ -77,32 +71,26 @@ func hashSource(text string) string {
 }
 
 // WriteHTML writes a report as a page, and returns its Content-Security-Policy.
-func WriteHTML(w io.Writer, r *Report) (policy string, err error) {
-	p := newPage()
-	return p.policy, p.writeHTML(w, r)
-}
-
-// writeHTML writes a report as a page.
-func (p *page) writeHTML(w io.Writer, r *Report) error {
-	return p.html().Execute(w, newContent(r, maxRows))
+func WriteHTML(w io.Writer, r *Report) (csp string, err error) {
+	return policy(), htmlPage().Execute(w, newContent(r, maxRows))
 }
 
 // writeText writes a report as text: the totals, a table with the failing nodes first, and the errors.
-func (p *page) writeText(w io.Writer, r *Report) error {
-	return p.writeTables(w, "text", newContent(r, len(r.Nodes)))
+func writeText(w io.Writer, r *Report) error {
+	return writeTables(w, "text", newContent(r, len(r.Nodes)))
 }
 
 // exporters returns a table of the exporters' pods with the failing ones first, and their errors.
-func (p *page) exporters(r *Report) (string, error) {
+func exporters(r *Report) (string, error) {
 	var b strings.Builder
-	err := p.writeTables(&b, "exporters", r)
+	err := writeTables(&b, "exporters", r)
 	return b.String(), err
 }
 
 // writeTables writes a template of text, in which adjacent lines with tabs are a table.
-func (p *page) writeTables(w io.Writer, name string, data any) error {
+func writeTables(w io.Writer, name string, data any) error {
 	tables := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	if err := p.text().ExecuteTemplate(tables, name, data); err != nil {
+	if err := textPage().ExecuteTemplate(tables, name, data); err != nil {
 		return err
 	}
 	return tables.Flush()
