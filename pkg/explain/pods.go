@@ -10,8 +10,8 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
-	"github.com/kube-vitals/kube-vitals/pkg/view"
 )
 
 // Pods explains why pods have no metrics. It is safe for concurrent use.
@@ -114,7 +114,7 @@ func (m *moment) runningPod(o *inventory.Object) finding {
 	}
 	facts, reported := m.Samples.PodFacts(o.Node, o.Namespace, o.Name)
 	var starting finding
-	for _, c := range view.ContainersWithoutUsage(o, &facts) {
+	for _, c := range containersWithoutUsage(o, &facts) {
 		f, young := m.startingContainer(c, n)
 		switch {
 		case young:
@@ -147,8 +147,40 @@ func (m *moment) notReported(o *inventory.Object, n *nodeFinding) finding {
 		m.overall.Reporter(o.Node), ago(n.health.LastSuccess, m.now))
 }
 
+// container is a container as the API server and its node show it.
+type container struct {
+	Name  string
+	State *inventory.ContainerState // nil: the API server does not show it
+	Facts *store.Facts              // nil: the node does not report it
+}
+
+// containersWithoutUsage returns the containers of a pod that should have usage but do not: those
+// that run according to the API server, and those that the node reports. A node chooses how many
+// these are, so the time must not grow with their product.
+func containersWithoutUsage(o *inventory.Object, facts *store.PodFacts) []container {
+	var found []container
+	reported := make(map[string]*store.Facts, len(facts.Containers)) // that the API server does not show
+	for i := range facts.Containers {
+		reported[facts.Containers[i].Name] = &facts.Containers[i].Facts
+	}
+	for i := range o.Containers {
+		state := &o.Containers[i]
+		c := container{state.Name, state, reported[state.Name]}
+		delete(reported, state.Name)
+		if c.Facts == nil && state.Running || c.Facts != nil && !c.Facts.HasAmount {
+			found = append(found, c)
+		}
+	}
+	for i := range facts.Containers {
+		if f := &facts.Containers[i]; !f.HasAmount && reported[f.Name] != nil {
+			found = append(found, container{Name: f.Name, Facts: &f.Facts})
+		}
+	}
+	return found
+}
+
 // startingContainer explains a container that started so recently that metrics are still expected.
-func (m *moment) startingContainer(c view.Container, n *nodeFinding) (finding, bool) {
+func (m *moment) startingContainer(c container, n *nodeFinding) (finding, bool) {
 	age, known := m.ageOf(c.State, n)
 	if known && age < m.overall.Startup {
 		return newFinding(reason.PodStarting, "%s started %s ago; metrics are expected within %s",
@@ -179,7 +211,7 @@ func (m *moment) ageOf(c *inventory.ContainerState, n *nodeFinding) (time.Durati
 
 // containerWithoutUsage explains a container of a pod that the kubelet reports, if metrics should
 // have arrived by now.
-func (m *moment) containerWithoutUsage(c view.Container, node string) finding {
+func (m *moment) containerWithoutUsage(c container, node string) finding {
 	switch {
 	case c.Facts == nil:
 		return newFinding(reason.ContainerMissing, "%s does not report %s", m.overall.Reporter(node), named(c.Name))
