@@ -30,15 +30,6 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/view"
 )
 
-// Reads is notified of reads of the metrics of nodes, or of pods on them, by name or by label
-// selector. *scrape.Scraper implements it.
-type Reads interface {
-	// Read is called for each such read. The reader is a hash of who reads what; 0: it does not tell
-	// when the next read is likely. The size is the number of objects. A node may occur several times,
-	// or be "".
-	Read(reader uint64, size int, nodes iter.Seq[string])
-}
-
 // Explainer explains why objects of one kind have no metrics. *explain.Pods and *explain.Nodes
 // implement it.
 type Explainer interface {
@@ -52,8 +43,7 @@ type Explainer interface {
 
 // Config configures the resources.
 type Config struct {
-	View  *view.View
-	Reads Reads // may be nil
+	View *view.View
 
 	// ExplainPods and ExplainNodes explain what is missing to users who may get all nodes, or all
 	// pods of the namespace, as Authorizer decides. Without them, users learn only that it is missing.
@@ -68,6 +58,11 @@ type Config struct {
 	// which ages are measured.
 	Now   func() time.Time
 	Clock usage.Clock
+
+	// ObserveRead is called for each read of the metrics of nodes, or of pods on them, by name or by label
+	// selector. The reader is a hash of who reads what; 0: it does not tell when the next read is likely.
+	// The size is the number of objects. A node may occur several times, or be "". It may be nil.
+	ObserveRead func(reader uint64, size int, nodes iter.Seq[string])
 
 	// ObserveAge is called for each response with metrics, with the resource ("nodes" or "pods")
 	// and the age of the oldest metrics in the response.

@@ -20,8 +20,8 @@ func (q *query) selects() bool {
 
 // noteRead reports the read of objects that a query selects, or that a GET names.
 func (c *collection) noteRead(ctx context.Context, objects []*inventory.Object, selection ...string) {
-	if c.config.Reads != nil && len(objects) > 0 {
-		c.config.Reads.Read(c.readerOf(ctx, selection), len(objects), c.nodesOf(objects))
+	if c.config.ObserveRead != nil && len(objects) > 0 {
+		c.config.ObserveRead(c.readerOf(ctx, selection), len(objects), c.nodesOf(objects))
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// fakeReads is a Reads that records all calls.
+// fakeReads records all reads.
 type fakeReads struct {
 	mu      sync.Mutex
 	readers []uint64
@@ -21,7 +21,7 @@ type fakeReads struct {
 	nodes   []string // of the last read
 }
 
-func (f *fakeReads) Read(reader uint64, size int, nodes iter.Seq[string]) {
+func (f *fakeReads) observe(reader uint64, size int, nodes iter.Seq[string]) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.readers, f.sizes, f.nodes = append(f.readers, reader), append(f.sizes, size), slices.Collect(nodes)
@@ -34,7 +34,7 @@ func onNodes() (Config, *fakeReads) {
 		o.Node = []string{"node-a", "node-b"}[i/4] // web-1 and web-2 in apps are on different nodes
 	}
 	c := onNodes.config()
-	c.Reads = reads
+	c.ObserveRead = reads.observe
 	return c, reads
 }
 

@@ -127,7 +127,7 @@ func (a *assembly) resources(authorizer authorizer.Authorizer) api.Config {
 	}
 	return api.Config{
 		View:         a.view,
-		Reads:        a.reads,
+		ObserveRead:  a.observeRead,
 		ExplainPods:  &explain.Pods{Config: explanations},
 		ExplainNodes: &explain.Nodes{Config: explanations},
 		Authorizer:   authorizer,

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"iter"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -11,7 +12,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kube-vitals/kube-vitals/pkg/api"
 	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
@@ -34,9 +34,10 @@ type assembly struct {
 	instruments *instruments
 	watches     *inventory.Watches
 	source      source
-	reads       api.Reads                // notified of reads; nil: --active-resolution is off
 	exporters   func() []health.Exporter // of devices; nil: there are none
 	cert        *servingcert.Manager     // nil: the serving certificate is not ours
+	// observeRead is nil if --active-resolution is off.
+	observeRead func(reader uint64, size int, nodes iter.Seq[string])
 
 	api   *genericapiserver.GenericAPIServer
 	ready readiness

@@ -55,7 +55,7 @@ func (a *assembly) addScraper() error {
 		Storage:  a.storage(),
 	})
 	if a.Active.Resolution > 0 {
-		a.reads = s
+		a.observeRead = s.Read
 		a.instruments.registerActive(s.ActiveStats)
 	}
 	a.source = s
