@@ -74,34 +74,22 @@ func (c *Config) addressOf(node *corev1.Node) (string, error) {
 	var rejected error
 	for _, t := range c.AddressTypes {
 		for _, a := range node.Status.Addresses {
-			if string(a.Type) != t || !isHost(a.Address) {
+			if string(a.Type) != t || len(a.Address) > maxHostBytes {
 				continue
 			}
 			ip, err := netip.ParseAddr(a.Address)
-			if err != nil {
-				return a.Address, nil //nolint:nilerr // a name: checkDial checks what it resolves to
-			}
-			if err = c.checkAddress(ip); err == nil {
-				return a.Address, nil
-			}
-			if rejected == nil {
-				rejected = err
+			switch {
+			case err == nil:
+				if err = c.checkAddress(ip); err == nil {
+					return a.Address, nil
+				}
+				rejected = cmp.Or(rejected, err)
+			case a.Address != "" && strings.Trim(a.Address, nameBytes) == "":
+				return a.Address, nil // a name: checkDial checks what it resolves to
 			}
 		}
 	}
-	if rejected == nil {
-		rejected = reason.Errorf(reason.NoAddress, "no address of the types %v", c.AddressTypes)
-	}
-	return "", rejected
-}
-
-// isHost reports whether s is an IP address or may be a host name.
-func isHost(s string) bool {
-	if s == "" || len(s) > maxHostBytes {
-		return false
-	}
-	_, err := netip.ParseAddr(s)
-	return err == nil || strings.Trim(s, nameBytes) == ""
+	return "", cmp.Or(rejected, reason.Errorf(reason.NoAddress, "no address of the types %v", c.AddressTypes))
 }
 
 // isMetricsPath reports whether s is /metrics or a path below it, in its shortest form and without
