@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -46,10 +45,7 @@ func listNodes(ctx context.Context, client corev1client.NodeInterface) (map[stri
 	err := pager.New(pager.SimplePageFunc(func(options metav1.ListOptions) (runtime.Object, error) {
 		return client.List(ctx, options)
 	})).EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
-		node, ok := object.(*corev1.Node)
-		if !ok {
-			return fmt.Errorf("the list of nodes has a %T", object)
-		}
+		node := object.(*corev1.Node)
 		nodes[node.Name] = node.UID
 		return nil
 	})
