@@ -82,8 +82,7 @@ type Engine struct {
 	Series        map[string]int // of known nodes, by query
 	UnknownSeries int            // of other nodes
 	Skipped       int            // samples and series
-	Partial       bool           // whether the engine said that it does not have all series
-	Warning       string         // of the engine; empty: none
+	Warning       string         // of an engine that does not have all series; empty: none
 }
 
 // Describe returns the description of a reason for this source.

@@ -167,7 +167,7 @@ func engineOf(o *health.Overall, now time.Time) *Engine {
 		Series:          o.Engine.Series,
 		UnknownSeries:   o.Engine.UnknownSeries,
 		Skipped:         o.Engine.Skipped,
-		Partial:         o.Engine.Partial,
+		Partial:         o.Engine.Warning != "",
 		Warning:         printable(o.Engine.Warning, maxErrorBytes),
 	}
 }

@@ -417,7 +417,7 @@ func TestHostileText(t *testing.T) {
 	failing := &kubelets.List[0]
 	failing.Name, failing.Address, failing.Err = hostile, hostile, long
 	engine, source := newEngineWorld(now)
-	source.All.Failures, source.All.Reason, source.All.Engine.Partial = 1, reason.BadFormat, true
+	source.All.Failures, source.All.Reason = 1, reason.BadFormat
 	source.All.Err, source.All.Engine.Warning, source.List[0].Name = long, long.Error(), hostile
 	devices := newWorld(now).config(now)
 	devices.Devices = func() []health.Exporter {

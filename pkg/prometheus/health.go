@@ -74,8 +74,8 @@ func (s *Source) record(ctx context.Context, r *Result, now time.Time) {
 		logger.Error(r.Err, "Reading the engine failed; the last metrics are served until they expire", "reason", o.Reason)
 	}
 	switch {
-	case engine.Partial == before.Engine.Partial:
-	case engine.Partial:
+	case (engine.Warning == "") == (before.Engine.Warning == ""):
+	case engine.Warning != "":
 		logger.Info("The engine has responded with a warning; metrics that are missing in the response are served until "+
 			"they expire", "warning", engine.Warning)
 	default:

@@ -51,7 +51,7 @@ func TestHealth(t *testing.T) {
 	}
 	e := f.Overall()
 	if !e.LastSuccess.Equal(now) || !e.Next.Equal(now.Add(interval)) || e.Failures != 0 || e.Engine.UnknownSeries != 1 ||
-		e.Engine.Series["containerCPU"] != 2 || e.Engine.Series["nodeCPU"] != 0 || !e.Engine.Partial ||
+		e.Engine.Series["containerCPU"] != 2 || e.Engine.Series["nodeCPU"] != 0 ||
 		e.Engine.Warning != "store 3 is unavailable" {
 		t.Errorf("after a success: got %+v", e)
 	}
@@ -88,7 +88,7 @@ func TestHealth(t *testing.T) {
 	f.putCPU("node", `{node="n2"}`, f.samples(-40, 1)...)
 	f.refreshAt(failed.Add(2 * interval))
 	if e := f.Overall(); e.Failures != 0 || e.Err != nil || e.Reason != "" || !e.FailingSince.IsZero() ||
-		e.Engine.Partial {
+		e.Engine.Warning != "" {
 		t.Errorf("after the recovery: got %+v", e)
 	}
 	if n := f.health("n1"); n.Failures != 1 || n.Containers != 0 || n.LastSuccess.IsZero() || n.SampledAt == 0 {

@@ -37,7 +37,7 @@ func (s *Source) refresh(ctx context.Context) (result Result) {
 	}
 	arrived := s.Clock.At(time.Now())
 	for _, n := range nodes {
-		if !s.put(n, sent, arrived, engine.Partial) {
+		if !s.put(n, sent, arrived, engine.Warning != "") {
 			result.Missing++
 		}
 	}
@@ -89,7 +89,6 @@ func (s *Source) query(ctx context.Context, k kind, result *Result) error {
 	engine.Series[string(k)] = matched
 	engine.UnknownSeries += response.Series - matched
 	engine.Warning = cmp.Or(engine.Warning, response.Warning)
-	engine.Partial = engine.Warning != ""
 	return nil
 }
 

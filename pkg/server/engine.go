@@ -61,7 +61,7 @@ func (i *instruments) registerEngine() func(prom.Result) {
 		if r.Err != nil {
 			return
 		}
-		if r.Engine.Partial {
+		if r.Engine.Warning != "" {
 			partial.Inc()
 		}
 		missing.Set(float64(r.Missing))
