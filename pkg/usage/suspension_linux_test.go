@@ -1,11 +1,15 @@
 package usage
 
-import "testing"
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
 
 func TestReadClock(t *testing.T) {
 	// In this order, waiting between the readings cannot make the second one smaller.
-	monotonic := readClock(clockMonotonic)
-	boottime := readClock(clockBoottime)
+	monotonic := readClock(unix.CLOCK_MONOTONIC)
+	boottime := readClock(unix.CLOCK_BOOTTIME)
 	if monotonic <= 0 || boottime < monotonic {
 		t.Errorf("got %v since the start of the machine, of which it ran %v", boottime, monotonic)
 	}
