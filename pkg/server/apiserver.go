@@ -21,7 +21,6 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/api/openapi"
 	"github.com/kube-vitals/kube-vitals/pkg/explain"
 	"github.com/kube-vitals/kube-vitals/pkg/filter"
-	"github.com/kube-vitals/kube-vitals/pkg/memory"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 )
 
@@ -77,7 +76,7 @@ func (a *assembly) addFilters(config *genericapiserver.Config, required readines
 	writeTime := cmp.Or(a.maxWriteTime, filter.MaxWriteTime)
 	config.SecureServing.Listener = filter.Listener{Listener: config.SecureServing.Listener, MaxWriteTime: writeTime}
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
-		handler = api.WithResponseMemory(handler, codecs, responseMemory(memory.Limit()))
+		handler = api.WithResponseMemory(handler, codecs, responseMemory(memoryLimit()))
 		handler = genericapiserver.DefaultBuildHandlerChain(handler, config)
 		handler = rejectUntilServing(handler, required, codecs)
 		handler = filter.WithDeadline(handler, config.RequestTimeout, writeTime)
@@ -104,7 +103,7 @@ func (a *assembly) page() nodez.Config {
 		Source:       a.source,
 		Devices:      a.exporters,
 		Memory: func() *nodez.Memory {
-			return &nodez.Memory{ResidentBytes: memory.Resident(), LimitBytes: memory.Limit()}
+			return &nodez.Memory{ResidentBytes: residentMemory(), LimitBytes: memoryLimit()}
 		},
 		Now:   time.Now,
 		Clock: a.clock,

@@ -16,7 +16,6 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
-	"github.com/kube-vitals/kube-vitals/pkg/memory"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
@@ -69,7 +68,7 @@ func newInstruments(c Config, clock usage.Clock) *instruments {
 	i.registerGauge("max_sample_age_seconds", flag, c.MaxSampleAge.Seconds)
 	// The library's process_resident_memory_bytes is what the server uses.
 	i.registerGauge("memory_limit_bytes", "Memory limit of the container; 0: there is none, or it cannot be read.",
-		func() float64 { return float64(memory.Limit()) })
+		func() float64 { return float64(memoryLimit()) })
 	return i
 }
 

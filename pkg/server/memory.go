@@ -1,5 +1,4 @@
-// Package memory reads the memory that this process uses and what it may use.
-package memory
+package server
 
 import (
 	"math"
@@ -12,8 +11,8 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Resident returns the resident memory (RSS) of this process in bytes, and 0 if it cannot be read.
-func Resident() uint64 {
+// residentMemory returns the resident memory (RSS) of this process in bytes, and 0 if it cannot be read.
+func residentMemory() uint64 {
 	self, err := procfs.Self()
 	if err != nil {
 		return 0
@@ -25,17 +24,17 @@ func Resident() uint64 {
 	return uint64(stat.ResidentMemory())
 }
 
-// Limit returns the memory limit of the container in bytes: the lowest limit of the cgroup of this
+// memoryLimit returns the memory limit of the container in bytes: the lowest limit of the cgroup of this
 // process and of the cgroups around it that are visible here. It returns 0 if there is none or if it
 // cannot be read. It reads the files of the kernel each time, since a Pod can be resized.
-func Limit() uint64 { return limit("/") }
+func memoryLimit() uint64 { return memoryLimitIn("/") }
 
-// unlimited is the lowest value that stands for no limit. Version 1 of cgroups has the highest
+// noMemoryLimit is the lowest value that stands for no limit. Version 1 of cgroups has the highest
 // number of whole pages in an int64.
-const unlimited = math.MaxInt64 >> 1
+const noMemoryLimit = math.MaxInt64 >> 1
 
-// limit is Limit with a directory in place of /.
-func limit(root string) uint64 {
+// memoryLimitIn is memoryLimit with a directory in place of /.
+func memoryLimitIn(root string) uint64 {
 	fs, err := procfs.NewFS(filepath.Join(root, procfs.DefaultMountPoint))
 	if err != nil {
 		return 0
@@ -48,26 +47,26 @@ func limit(root string) uint64 {
 	if err != nil {
 		return 0
 	}
-	lowest, mounted := uint64(unlimited), filepath.Join(root, "sys/fs/cgroup")
+	lowest, mounted := uint64(noMemoryLimit), filepath.Join(root, "sys/fs/cgroup")
 	for _, g := range groups {
 		switch {
 		case g.HierarchyID == 0: // version 2
-			lowest = min(lowest, limitOf(mounted, g.Path, "memory.max"))
+			lowest = min(lowest, memoryLimitOf(mounted, g.Path, "memory.max"))
 		case slices.Contains(g.Controllers, "memory"):
-			lowest = min(lowest, limitOf(filepath.Join(mounted, "memory"), g.Path, "memory.limit_in_bytes"))
+			lowest = min(lowest, memoryLimitOf(filepath.Join(mounted, "memory"), g.Path, "memory.limit_in_bytes"))
 		}
 	}
-	if lowest >= unlimited {
+	if lowest >= noMemoryLimit {
 		return 0
 	}
 	return lowest
 }
 
-// limitOf returns the lowest limit of a cgroup and of its parents, as far as the directory shows them:
+// memoryLimitOf returns the lowest limit of a cgroup and of its parents, as far as the directory shows them:
 // a container sees its own cgroup in place of the root. A file that is missing or that has no number,
 // such as "max", stands for no limit.
-func limitOf(dir, group, file string) uint64 {
-	lowest := uint64(unlimited)
+func memoryLimitOf(dir, group, file string) uint64 {
+	lowest := uint64(noMemoryLimit)
 	for path := filepath.Join("/", group); ; path = filepath.Dir(path) {
 		if text, err := os.ReadFile(filepath.Join(dir, path, file)); err == nil {
 			if n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err == nil {
