@@ -38,8 +38,8 @@ func (o *options) addUnknownFlags(args []string) {
 	args = slices.Clone(args)
 	ignore := func(*pflag.Flag, string) error { return nil }
 	for {
-		var unknown *pflag.NotExistError
-		if err := o.all.ParseAll(args, ignore); !errors.As(err, &unknown) {
+		unknown, ok := errors.AsType[*pflag.NotExistError](o.all.ParseAll(args, ignore))
+		if !ok {
 			return
 		}
 		i := slices.IndexFunc(args, func(arg string) bool { return contains(arg, unknown) })

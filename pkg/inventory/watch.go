@@ -149,7 +149,7 @@ func (w *watcher) recordError(err error) {
 	if err == nil {
 		return
 	}
-	if request := (*url.Error)(nil); errors.As(err, &request) {
+	if request, ok := errors.AsType[*url.Error](err); ok {
 		err = request.Err // without the URL, which is long
 	}
 	w.lastError.Store(&err)

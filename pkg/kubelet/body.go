@@ -58,8 +58,7 @@ func (c *Client) read(response *http.Response, q *query, w *workspace) error {
 	if err == nil {
 		w.body, err = readAll(w.body[:0], body, c.config.MaxBodyBytes)
 	}
-	var known *reason.Error
-	if err != nil && !errors.As(err, &known) {
+	if _, isKnown := errors.AsType[*reason.Error](err); err != nil && !isKnown {
 		return &reason.Error{Reason: reason.Truncated, Err: err}
 	}
 	return err

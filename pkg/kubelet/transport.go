@@ -150,13 +150,11 @@ func (t *transport) connect(ctx context.Context, permit *permit) (*conn, error) 
 // asTimeout replaces a timeout by an error that reports what took how long. It returns other errors
 // unchanged.
 func (t *transport) asTimeout(err error, start time.Time) error {
-	var dns *net.DNSError
-	var op *net.OpError
-	if !isTimeout(err) || errors.As(err, &dns) {
+	if _, isDNS := errors.AsType[*net.DNSError](err); isDNS || !isTimeout(err) {
 		return err
 	}
 	r, missing := reason.Timeout, "complete response from"
-	if errors.As(err, &op) && op.Op == "dial" {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		r, missing = reason.ConnectTimeout, "connection to"
 	}
 	return reason.Errorf(r, "no %s the kubelet at %s within %v", missing, t.endpoint.address(),

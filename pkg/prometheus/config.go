@@ -133,11 +133,11 @@ var quotedValue = regexp.MustCompile("(?s) `.*` into ")
 // withoutValues returns the error of a file without the values that it quotes: they may be
 // credentials.
 func withoutValues(err error) error {
-	if invalid := (*url.Error)(nil); errors.As(err, &invalid) {
+	if _, isURL := errors.AsType[*url.Error](err); isURL {
 		return errors.New("http: proxy_url or oauth2 has an invalid URL, which is not shown because it may have a " +
 			"password (write special characters in it as %XX)")
 	}
-	if types := (*yaml.TypeError)(nil); errors.As(err, &types) {
+	if types, ok := errors.AsType[*yaml.TypeError](err); ok {
 		for i, text := range types.Errors {
 			types.Errors[i] = quotedValue.ReplaceAllString(text, " into ")
 		}
