@@ -6,7 +6,6 @@ package extra
 import (
 	"cmp"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -219,7 +218,7 @@ func addToContainers(
 		total.Value, _ = valueOf(values, c.Name)
 		if i == 0 {
 			rest, _ := valueOf(values, "")
-			total.Value = add(total.Value, rest)
+			total.Value = usage.Sum(total.Value, rest)
 		}
 		sum[i] = addResource(sum[i], total)
 	}
@@ -232,7 +231,7 @@ func valueOf(values []ContainerResource, container string) (sum uint64, found bo
 		return strings.Compare(v.Container, name)
 	})
 	for ; at < len(values) && values[at].Container == container; at++ {
-		sum = add(sum, values[at].Value)
+		sum = usage.Sum(sum, values[at].Value)
 	}
 	return sum, found
 }
@@ -245,12 +244,6 @@ func addResource(list []usage.Resource, v usage.Resource) []usage.Resource {
 	if !found {
 		return slices.Insert(list, i, v)
 	}
-	list[i].Value = add(list[i].Value, v.Value)
+	list[i].Value = usage.Sum(list[i].Value, v.Value)
 	return list
-}
-
-// add returns the sum, or the largest value that the API can have.
-func add(a, b uint64) uint64 {
-	const largest = math.MaxInt64
-	return min(min(a, largest)+min(b, largest), largest)
 }

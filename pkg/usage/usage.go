@@ -8,7 +8,10 @@
 // the rules of the numbers to users.
 package usage
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Time is an instant in nanoseconds since the Unix epoch; 0 means "not known". The store keeps
 // several of them for every container of a cluster: a Time has a third of the size of a time.Time,
@@ -174,6 +177,12 @@ type Amount struct {
 	At           Time          // when the CPU counter was last read, by the node's clock: the end of Window
 	Window       time.Duration // the time over which CPUNanocores is the mean; above 0
 	HasSwap      bool          // whether the kubelet reports swap
+}
+
+// Sum returns the sum of two values, or the largest value that the API can have.
+func Sum(a, b uint64) uint64 {
+	const largest = math.MaxInt64
+	return min(min(a, largest)+min(b, largest), largest)
 }
 
 // Resource is the usage of a resource other than CPU, memory and swap, for example of

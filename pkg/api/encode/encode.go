@@ -90,7 +90,7 @@ func (e Extra) Total(name string) *usage.Resource {
 			case total == nil:
 				total = &r
 			default:
-				total.Value = sum(total.Value, r.Value)
+				total.Value = usage.Sum(total.Value, r.Value)
 			}
 		}
 	}

@@ -123,12 +123,9 @@ func clamp(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
 // add adds an Amount to a total.
 func add(total, a *usage.Amount) {
-	total.CPUNanocores = sum(total.CPUNanocores, a.CPUNanocores)
-	total.Memory = sum(total.Memory, a.Memory)
+	total.CPUNanocores = usage.Sum(total.CPUNanocores, a.CPUNanocores)
+	total.Memory = usage.Sum(total.Memory, a.Memory)
 	if a.HasSwap {
-		total.Swap, total.HasSwap = sum(total.Swap, a.Swap), true
+		total.Swap, total.HasSwap = usage.Sum(total.Swap, a.Swap), true
 	}
 }
-
-// sum returns the sum of two numbers, at most as much as a quantity can hold.
-func sum(x, y uint64) uint64 { return uint64(clamp(uint64(clamp(x)) + uint64(clamp(y)))) }
