@@ -9,13 +9,13 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
-// namespace is the first part of the names of the metrics.
-const namespace = "kube_vitals"
+// metricPrefix is the first part of the names of the metrics.
+const metricPrefix = "kube_vitals"
 
 // newCounters registers a counter for each combination of the values of labels.
 func (i *instruments) newCounters(name, help string, labels ...string) *prometheus.CounterVec {
 	return promauto.With(i.registry).NewCounterVec(
-		prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
+		prometheus.CounterOpts{Namespace: metricPrefix, Name: name, Help: help}, labels)
 }
 
 // newCounter registers a counter.
@@ -26,12 +26,12 @@ func (i *instruments) newCounter(name, help string) prometheus.Counter {
 // newHistogram registers a histogram with the upper bounds of its buckets.
 func (i *instruments) newHistogram(name, help string, buckets ...float64) prometheus.Histogram {
 	return promauto.With(i.registry).NewHistogram(
-		prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets})
+		prometheus.HistogramOpts{Namespace: metricPrefix, Name: name, Help: help, Buckets: buckets})
 }
 
 // registerGauge registers a gauge whose value is read when /metrics is scraped.
 func (i *instruments) registerGauge(name, help string, value func() float64) {
-	promauto.With(i.registry).NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, value)
+	promauto.With(i.registry).NewGaugeFunc(prometheus.GaugeOpts{Namespace: metricPrefix, Name: name, Help: help}, value)
 }
 
 // results counts attempts by result and, of failures, by reason.
@@ -60,7 +60,7 @@ func (i *instruments) collect(read func(out chan<- prometheus.Metric)) {
 
 // newDesc describes a metric of this server with the names of its labels.
 func newDesc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, labels, nil)
+	return prometheus.NewDesc(prometheus.BuildFQName(metricPrefix, "", name), help, labels, nil)
 }
 
 // gauge returns the present value of a gauge with the values of its labels.

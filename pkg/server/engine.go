@@ -51,7 +51,7 @@ func (i *instruments) registerEngine() func(prom.Result) {
 		"Time from the first query of a refresh until its samples are stored, or until the failure.",
 		0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60)
 	missing := promauto.With(i.registry).NewGauge(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "engine_nodes_without_series",
+		Namespace: metricPrefix, Name: "engine_nodes_without_series",
 		Help: "Known nodes of which the engine had no series in the last successful refresh.",
 	})
 	return func(r prom.Result) {

@@ -57,7 +57,7 @@ func newInstruments(c Config, clock usage.Clock) *instruments {
 		i.skipped.WithLabelValues(r.String())
 	}
 	i.responseAge = promauto.With(i.registry).NewHistogramVec(prometheus.HistogramOpts{
-		Namespace: namespace, Name: "answer_age_seconds",
+		Namespace: metricPrefix, Name: "answer_age_seconds",
 		Help:    "Age of the oldest sample in each response, by resource.",
 		Buckets: []float64{2, 5, 10, 15, 20, 25, 30, 45, 60, 90, 120, 180, 300},
 	}, []string{"resource"})
