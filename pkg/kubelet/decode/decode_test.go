@@ -215,13 +215,13 @@ func TestReuseReleasesMemory(t *testing.T) {
 	if err := summary.Decode(&dst, readFile(t, shortSummary), "node1"); err != nil {
 		t.Fatal(err)
 	}
-	used := func(s series) bool { return s.labels != nil }
+	used := func(s containerLines) bool { return s.labels != nil }
 	switch {
 	case text.index != nil || len(summary.index) > 0:
 		t.Errorf("got indexes of %d and %d containers, want none", len(text.index), len(summary.index))
 	case text.dst != nil || text.dropped != nil || summary.dst != nil || summary.dropped != nil:
 		t.Error("a decoder refers to the scrape")
-	case text.name != nil || slices.ContainsFunc(text.series[:cap(text.series)], used) || summary.text != nil ||
+	case text.name != nil || slices.ContainsFunc(text.containers[:cap(text.containers)], used) || summary.text != nil ||
 		!reflect.DeepEqual(summary.names, podNames{}):
 		t.Error("a decoder refers to the text")
 	}

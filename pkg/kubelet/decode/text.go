@@ -14,16 +14,16 @@ type Text struct {
 	MaxContainers int // that are kept of a response; 0: defaultMaxContainers
 	state
 
-	name   []byte // the metric name of the last line; aliases the text
-	metric metric // what it stands for
-	cursor int    // position of the container that the next line of this metric is expected to name
-	series []series
-	seen   fieldSet // what has been seen of the node and of the scrape error
-	failed bool     // the kubelet reports a scrape error
+	name       []byte // the metric name of the last line; aliases the text
+	metric     metric // what it stands for
+	cursor     int    // position of the container that the next line of this metric is expected to name
+	containers []containerLines
+	seen       fieldSet // what has been seen of the node and of the scrape error
+	failed     bool     // the kubelet reports a scrape error
 }
 
-// series is the state of decoding a container. Text.series is parallel to dst.Containers.
-type series struct {
+// containerLines is what the lines of a container have had so far. Text.containers is parallel to dst.Containers.
+type containerLines struct {
 	labels []byte // the label block of its first line; empty if it was unescaped
 	seen   fieldSet
 }
@@ -37,7 +37,7 @@ type series struct {
 // time. dst is not valid after an error.
 func (d *Text) Decode(dst *usage.Scrape, text []byte) error {
 	d.begin(dst, d.MaxContainers)
-	d.name, d.metric, d.cursor, d.series, d.seen, d.failed = nil, metric{}, 0, d.series[:0], 0, false
+	d.name, d.metric, d.cursor, d.containers, d.seen, d.failed = nil, metric{}, 0, d.containers[:0], 0, false
 	defer d.release()
 	for len(text) > 0 {
 		n := bytes.IndexByte(text, '\n')
@@ -59,7 +59,7 @@ func (d *Text) Decode(dst *usage.Scrape, text []byte) error {
 func (d *Text) release() {
 	d.state.release()
 	d.name = nil
-	clear(d.series)
+	clear(d.containers)
 }
 
 // line decodes one line, without the newline.
@@ -83,7 +83,7 @@ func (d *Text) line(b []byte) {
 	case subjectContainer:
 		if i, b := d.findContainer(b); i >= 0 {
 			d.cursor = i + 1
-			d.sample(&d.dst.Containers[i].Sample, &d.series[i].seen, b)
+			d.sample(&d.dst.Containers[i].Sample, &d.containers[i].seen, b)
 		}
 	}
 }
@@ -133,8 +133,8 @@ func (d *Text) skipLabels(b []byte) (rest []byte, ok bool) {
 // Kubelets list the containers in the same order for every metric, so the block is nearly always
 // that of the next container. A container that a metric leaves out costs a second comparison.
 func (d *Text) findContainer(b []byte) (i int, rest []byte) {
-	for i := d.cursor; i < len(d.series) && i <= d.cursor+1; i++ {
-		block := d.series[i].labels
+	for i := d.cursor; i < len(d.containers) && i <= d.cursor+1; i++ {
+		block := d.containers[i].labels
 		if len(block) > 0 && bytes.HasPrefix(b, block) {
 			return i, b[len(block):]
 		}
@@ -148,7 +148,7 @@ func (d *Text) findContainer(b []byte) (i int, rest []byte) {
 	if !known {
 		i = d.addContainer(&labels)
 		if i >= 0 && !escaped {
-			d.series[i].labels = b[:n]
+			d.containers[i].labels = b[:n]
 		}
 	}
 	return i, b[n:]
@@ -165,7 +165,7 @@ func (d *Text) addContainer(l *containerLabels) int {
 	}
 	c := usage.ContainerSample{Namespace: l.namespace, Pod: l.pod, Name: l.container}
 	d.dst.Containers = append(d.dst.Containers, c)
-	d.series = append(d.series, series{})
+	d.containers = append(d.containers, containerLines{})
 	d.index[l.id()] = i
 	return i
 }
