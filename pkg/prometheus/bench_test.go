@@ -43,7 +43,7 @@ func benchmarkRefresh(b *testing.B, nodes int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	source.client.file.Timeout, source.maxDuration = time.Hour, time.Hour
+	source.client.settings.Timeout, source.maxDuration = time.Hour, time.Hour
 	defer source.client.http.CloseIdleConnections()
 	for i := range nodes {
 		source.Set(newNode("node-"+strconv.Itoa(i), fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)))
@@ -66,7 +66,7 @@ func benchmarkRefresh(b *testing.B, nodes int) {
 	b.ReportMetric(cpu.Seconds()/float64(rounds), "cpu-s/refresh")
 	var bytes countingWriter
 	for k := range presets()["resource"] {
-		writeCluster(&bytes, source.client.file.query(k, source.client.window), nodes, time.Now())
+		writeCluster(&bytes, source.client.settings.query(k, source.client.window), nodes, time.Now())
 	}
 	b.ReportMetric(float64(bytes)/(1<<20), "MB/refresh")
 	runtime.KeepAlive(samples)

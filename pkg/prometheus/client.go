@@ -44,10 +44,10 @@ type client struct {
 
 	tokenTimeout time.Duration
 
-	content []byte // of the configuration file, as it is used
-	problem error  // why the file cannot be used; its previous content stays in use
-	file    *File
-	http    *http.Client
+	content  []byte // of the configuration file, as it is used
+	problem  error  // why the file cannot be used; its previous content stays in use
+	settings *File
+	http     *http.Client
 }
 
 // newClient reads the configuration file for the first time. It must be valid.
@@ -71,28 +71,28 @@ func (c *client) load() (changed bool, err error) {
 			return false, err
 		}
 	}
-	if c.file != nil && bytes.Equal(content, c.content) {
+	if c.settings != nil && bytes.Equal(content, c.content) {
 		return false, nil
 	}
-	file, err := ParseFile(content, filepath.Dir(c.File))
+	settings, err := ParseFile(content, filepath.Dir(c.File))
 	if err != nil {
 		return false, err
 	}
 	// The files that the configuration names are read again for each request. HTTP/2 would keep using a dead
 	// connection for 75 s; HTTP/1.1 closes it with the first query that times out.
-	h, err := promconfig.NewClientFromConfig(file.HTTP, "kube-vitals", promconfig.WithUserAgent(c.UserAgent),
+	h, err := promconfig.NewClientFromConfig(settings.HTTP, "kube-vitals", promconfig.WithUserAgent(c.UserAgent),
 		promconfig.WithDialContextFunc(c.dial), promconfig.WithHTTP2Disabled())
 	if err != nil {
 		return false, err
 	}
-	if file.HTTP.FollowRedirects {
+	if settings.HTTP.FollowRedirects {
 		h.CheckRedirect = checkRedirect
 	}
 	if c.http != nil {
 		c.http.CloseIdleConnections()
 	}
-	file.Timeout = cmp.Or(file.Timeout, min(defaultTimeout, c.Interval))
-	c.file, c.http, c.content = file, h, content
+	settings.Timeout = cmp.Or(settings.Timeout, min(defaultTimeout, c.Interval))
+	c.settings, c.http, c.content = settings, h, content
 	return true, nil
 }
 
@@ -136,11 +136,11 @@ func checkRedirect(r *http.Request, via []*http.Request) error {
 // query sends the query of a kind, and calls emit for each series of the response. Without such a query,
 // the response is empty. The series of a response that fails later have been emitted, too.
 func (c *client) query(ctx context.Context, k kind, emit func(*decode.Series)) (*decode.Response, error) {
-	text := c.file.query(k, c.window)
+	text := c.settings.query(k, c.window)
 	if text == "" {
 		return &decode.Response{}, nil
 	}
-	timeout := c.file.Timeout
+	timeout := c.settings.Timeout
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, isQuery{}, true), timeout)
 	defer cancel()
 	u := c.url.JoinPath("api/v1/query")
@@ -169,7 +169,7 @@ func (c *client) read(request *http.Request, emit func(*decode.Series)) (*decode
 		return nil, err
 	}
 	defer r.Body.Close()
-	body, err := httpbody.Open(r, c.file.MaxResponseBytes, new(gzip.Reader))
+	body, err := httpbody.Open(r, c.settings.MaxResponseBytes, new(gzip.Reader))
 	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	isJSON := media == "application/json" || media == "application/stream+json" // VictoriaMetrics, of raw samples
 	switch {

@@ -159,7 +159,7 @@ func (w *cluster) startServer() {
 			return Start{At: cmp.Or(c.StartedAt, o.StartedAt), PodCreatedAt: o.CreatedAt, IsRunning: c.Running}, true
 		},
 	})
-	w.source.client.file.Queries = map[kind]string{containerSwap: noQuery, nodeSwap: noQuery}
+	w.source.client.settings.Queries = map[kind]string{containerSwap: noQuery, nodeSwap: noQuery}
 	w.settled = w.second()
 	w.setNode()
 }

@@ -180,7 +180,7 @@ func TestDeadConnection(t *testing.T) {
 		dead[address] = true
 	}
 	mu.Unlock()
-	f.client.file.Timeout = 200 * time.Millisecond
+	f.client.settings.Timeout = 200 * time.Millisecond
 	if result := f.refreshAt(time.Now()); reason.Of(result.Err) != reason.Timeout {
 		t.Errorf("got %v, want %v", result.Err, reason.Timeout)
 	}

@@ -173,7 +173,7 @@ func (e *engine) newSource(t *testing.T, c Config) *Source {
 	if e.Server == nil {
 		source.client.http.Transport = handlerTransport(e.serve)
 	}
-	source.client.file.Timeout, source.maxDuration = testenv.Patience, testenv.Patience
+	source.client.settings.Timeout, source.maxDuration = testenv.Patience, testenv.Patience
 	t.Cleanup(source.client.http.CloseIdleConnections)
 	return source
 }

@@ -131,7 +131,7 @@ func TestFaults(t *testing.T) {
 			f.mustRefresh()
 			f.set(func() { f.respond = tc.respond })
 			if tc.want == reason.Timeout {
-				f.client.file.Timeout = 50 * time.Millisecond
+				f.client.settings.Timeout = 50 * time.Millisecond
 			}
 			for failures := range 2 {
 				f.refreshAt(time.Now())
@@ -141,7 +141,7 @@ func TestFaults(t *testing.T) {
 				}
 			}
 			f.wantPod("app 200 15s")
-			f.client.file.Timeout = testenv.Patience
+			f.client.settings.Timeout = testenv.Patience
 			f.set(func() { f.respond = nil })
 			f.put("app", "", -35, 100, -20, 103, -5, 109)
 			f.mustRefresh()
@@ -235,7 +235,7 @@ func TestRequests(t *testing.T) {
 // TestTimeouts checks the limits that newFixture replaces.
 func TestTimeouts(t *testing.T) {
 	s, err := New(Config{URL: "http://engine", Interval: interval, MaxSampleAge: maxAge})
-	if err != nil || s.client.file.Timeout != defaultTimeout || s.maxDuration != maxAge/3 {
+	if err != nil || s.client.settings.Timeout != defaultTimeout || s.maxDuration != maxAge/3 {
 		t.Errorf("got %v, %+v", err, s)
 	}
 }
@@ -370,7 +370,7 @@ func TestFailedQuery(t *testing.T) {
 	f.put("app", "", -20, 100, -5, 103)
 	f.mustRefresh()
 	f.ended["app"] = true
-	failing := f.client.file.query(containerMemory, f.client.window)
+	failing := f.client.settings.query(containerMemory, f.client.window)
 	f.set(func() {
 		clear(f.series)
 		f.respond = func(w http.ResponseWriter, r *http.Request) {

@@ -71,7 +71,7 @@ func byAge(a, b *node) int {
 // nodeOf returns the node of a series, or nil if it is not of this cluster. A label may have the
 // name or an address of the node, with or without a port.
 func (s *Source) nodeOf(series *decode.Series) *node {
-	for _, label := range s.client.file.Labels.Node {
+	for _, label := range s.client.settings.Labels.Node {
 		value := series.Get(label)
 		if value == nil {
 			continue

@@ -86,7 +86,7 @@ func TestNodeOfLabel(t *testing.T) {
 		"fd00::1:10250": "longer", "[fd00::1:10250]:10250": "longer", "fd00::1:9100": "",
 		"10.0.0.2:10250": "", ":10250": "", "[]": "", "fd00": "",
 	} {
-		name := f.client.file.Labels.Node[0]
+		name := f.client.settings.Labels.Node[0]
 		n := f.nodeOf(&decode.Series{Labels: []decode.Label{{Name: []byte(name), Value: []byte(value)}}})
 		got := ""
 		if n != nil {

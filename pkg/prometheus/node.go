@@ -126,7 +126,7 @@ const maxNameBytes = 253
 // returns nil if the container does not exist or must not be added: the API server decides which
 // pods exist.
 func (s *Source) containerOf(n *node, k kind, series *decode.Series, result *Result) (*counter, Start) {
-	labels := &s.client.file.Labels
+	labels := &s.client.settings.Labels
 	namespace, pod, name := series.Get(labels.Namespace), series.Get(labels.Pod), series.Get(labels.Container)
 	if namespace == nil || pod == nil || name == nil {
 		result.Skipped[usage.NoIdentity]++

@@ -105,5 +105,5 @@ func (s *Source) noSamples(engine *health.Engine) error {
 	}
 	return reason.Errorf(reason.NoSamples, "the engine at %s has %d series, but none of this cluster's nodes and pods: "+
 		"no label %s has the name or address of a node (set labels.node or matchers in --prometheus-config)",
-		s.client.url.Host, series, strings.Join(s.client.file.Labels.Node, ", "))
+		s.client.url.Host, series, strings.Join(s.client.settings.Labels.Node, ", "))
 }

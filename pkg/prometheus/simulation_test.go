@@ -35,7 +35,7 @@ func simulate(t *testing.T, name string, seed uint64, containers, seconds int,
 		e := &engine{series: map[string][]point{}, byTime: true}
 		s := &simulation{fixture: e.newFixture(t, ""), Rand: rand.New(rand.NewPCG(seed, 1)), name: name,
 			readings: make([]point, containers), stored: make([][]point, containers)}
-		s.client.file.Queries = map[kind]string{containerSwap: noQuery, nodeSwap: noQuery, containerStartTime: noQuery}
+		s.client.settings.Queries = map[kind]string{containerSwap: noQuery, nodeSwap: noQuery, containerStartTime: noQuery}
 		for second := range seconds {
 			time.Sleep(time.Second)
 			s.now = usage.At(time.Now()).Add(-e.behind)
