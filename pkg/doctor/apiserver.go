@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -23,9 +24,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/internal/command"
 )
 
-// Get sends a GET request to the API server, and decodes the JSON of the response. The path may end
-// with ?limit=N. An error has the text of a response that is no Status: the API server describes in it
-// why it cannot reach a server.
+// Get decodes the JSON of the response to a GET request, whose path may end with ?limit=N. An error has the text of
+// a response that is no Status: the API server describes in it why it cannot reach a server.
 func Get(ctx context.Context, kube kubernetes.Interface, path string, into any) error {
 	var code int
 	path, limit, isLimited := strings.Cut(path, "?limit=")
@@ -42,11 +42,12 @@ func Get(ctx context.Context, kube kubernetes.Interface, path string, into any) 
 		}
 		return err
 	}
-	text := strings.TrimSpace(string(body[:min(len(body), 500)]))
-	if text == "" || !apierrors.IsUnexpectedServerError(err) || strings.Contains(err.Error(), text) {
-		return err
+	text, status := strings.TrimSpace(string(body[:min(len(body), 500)])), (*apierrors.StatusError)(nil)
+	isOther := apierrors.IsUnexpectedServerError(err) && !strings.Contains(err.Error(), text)
+	if isOther && text != "" && errors.As(err, &status) {
+		status.ErrStatus.Message = fmt.Sprintf("status %d %s: %s", code, http.StatusText(code), text)
 	}
-	return fmt.Errorf("status %d %s: %s", code, http.StatusText(code), text)
+	return err
 }
 
 // Each calls f for each object of a LIST, which is read in pages.
@@ -62,31 +63,34 @@ func Each[List runtime.Object, Item any](ctx context.Context,
 func (d *doctor) checkAPIServer(ctx context.Context, c Check) []Check {
 	var version struct{ GitVersion string }
 	err := Get(ctx, d.kube, "/version", &version)
-	switch {
-	case err == nil:
-		return c.OK("Kubernetes %s at %s", version.GitVersion, d.Client.Host)
-	case apierrors.IsForbidden(err): // authenticated, and that is enough
-		return c.OK("responds at %s", d.Client.Host)
+	if d.Client.ExecProvider != nil && errors.Is(err, context.DeadlineExceeded) { // its login took that long, and is over
+		err = Get(ctx, d.kube, "/version", &version)
 	}
-	c.last = true
-	if apierrors.IsUnauthorized(err) {
-		return c.Fail(unauthorizedUser, "%s rejects the credentials of the kubeconfig", d.Client.Host)
+	if err == nil || apierrors.IsForbidden(err) { // by default, everyone may read that
+		err = Get(ctx, d.kube, "/api", &struct{}{})
 	}
-	return c.Fail(apiServerUnreachable, "%s cannot be used: %v", d.Client.Host, err)
+	switch c.last = true; {
+	case apierrors.IsUnauthorized(err), err != nil && strings.Contains(err.Error(), `"system:anonymous"`):
+		return c.Fail(unauthorizedUser, "%s does not accept the credentials of the kubeconfig, or it has none", d.Client.Host)
+	case err != nil && !apierrors.IsForbidden(err): // authenticated, and that is enough
+		return c.Fail(apiServerUnreachable, "%s cannot be used: %v", d.Client.Host, err)
+	}
+	c.last = false
+	return c.OK("Kubernetes %s at %s", cmp.Or(version.GitVersion, "of unknown version"), d.Client.Host)
 }
 
 func (d *doctor) checkAggregation(ctx context.Context, c Check) []Check {
 	const name = "extension-apiserver-authentication"
 	object, err := d.kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return c.Fail(requestHeaderCAMissing, "ConfigMap kube-system/%s does not exist", name)
+		return c.Fail(frontCAMissing, "ConfigMap kube-system/%s does not exist", name)
 	}
 	if err != nil {
 		return c.Denied(err)
 	}
 	front := object.Data["requestheader-client-ca-file"]
 	if front == "" {
-		return c.Fail(requestHeaderCAMissing, "ConfigMap kube-system/%s has no requestheader-client-ca-file: servers "+
+		return c.Fail(frontCAMissing, "ConfigMap kube-system/%s has no requestheader-client-ca-file: servers "+
 			"behind the API server cannot authenticate it", name)
 	}
 	now := time.Now()
@@ -96,7 +100,7 @@ func (d *doctor) checkAggregation(ctx context.Context, c Check) []Check {
 		err = fmt.Errorf("none of %s is valid now", Count(len(cas), "certificate"))
 	}
 	if err != nil {
-		return c.Fail(requestHeaderCAInvalid, "requestheader-client-ca-file: %v", err)
+		return c.Fail(frontCAInvalid, "requestheader-client-ca-file: %v", err)
 	}
 	if object.Data["client-ca-file"] == "" {
 		return c.Warn(clientCAMissing, "the request-header CA is published, but no client-ca-file")
@@ -134,8 +138,7 @@ func GetAPIService(ctx context.Context, kube kubernetes.Interface, version strin
 	return a, Get(ctx, kube, "/apis/apiregistration.k8s.io/v1/apiservices/"+version+".metrics.k8s.io", a)
 }
 
-// versions of metrics.k8s.io; the first one that exists decides which server is examined. kubectl
-// and autoscalers read v1beta1.
+// versions of metrics.k8s.io; the first one that exists decides which server is examined.
 func versions() []string { return []string{"v1beta1", "v1"} }
 
 // serves reports whether an APIService leads to the server.
@@ -160,6 +163,9 @@ func KindByName(name string) Kind {
 const (
 	vitalsLabel        = "app.kubernetes.io/name=kube-vitals" // of the chart's objects
 	defaultServicePort = 443
+	metricsAPI         = "/apis/metrics.k8s.io/v1beta1/" // that kubectl and autoscalers read
+	maxClockSkew       = 5 * time.Second                 // that kube-vitals reports, too
+	chain              = "apiservice service pods"       // IDs of the checks that lead to the pods
 )
 
 func (d *doctor) checkAPIServices(ctx context.Context, c Check) []Check {
@@ -236,14 +242,11 @@ func (d *doctor) checkElsewhere(c Check, a *APIService) []Check {
 	return c.Fail(p, "%s", seen)
 }
 
-// findServer sets the target. It returns a check if there are Services with the label of kube-vitals,
-// but none can be chosen.
+// findServer sets the target. It returns a check if there are Services with the label, but none can be chosen.
 func (d *doctor) findServer(ctx context.Context) []Check {
-	var labeled []corev1.Service // none if the user may not list them
-	list, err := d.kube.CoreV1().Services(d.Namespace).List(ctx, metav1.ListOptions{LabelSelector: vitalsLabel})
-	if err == nil {
-		labeled = list.Items
-	}
+	// Without permission to list them, there are none.
+	list, _ := d.kube.CoreV1().Services(d.Namespace).List(ctx, metav1.ListOptions{LabelSelector: vitalsLabel})
+	labeled := list.Items
 	for _, version := range versions() {
 		a := d.apiServices[version]
 		if a == nil || a.Spec.Service == nil {
@@ -259,7 +262,7 @@ func (d *doctor) findServer(ctx context.Context) []Check {
 			*d.target = to
 		}
 	}
-	if d.target.Kind == KubeVitals || len(labeled) == 0 {
+	if len(labeled) == 0 || d.target.Kind == KubeVitals && (d.Namespace == "" || d.Namespace == d.target.Namespace) {
 		return nil
 	}
 	return d.chooseServer(ctx, labeled)
@@ -276,13 +279,14 @@ func (d *doctor) chooseServer(ctx context.Context, labeled []corev1.Service) []C
 		bindings, err = d.kube.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{LabelSelector: vitalsLabel})
 		installed = slices.DeleteFunc(slices.Clone(labeled), func(s corev1.Service) bool { return !bound(bindings, s) })
 	}
-	names := func(services []corev1.Service) (all []string) {
-		for _, s := range services {
-			all = append(all, s.Namespace+"/"+s.Name)
-		}
-		return all
+	named := installed
+	if len(named) == 0 {
+		named = labeled
 	}
-	switch c.Objects = names(labeled); {
+	for _, s := range named {
+		c.Objects = append(c.Objects, s.Namespace+"/"+s.Name)
+	}
+	switch {
 	case err != nil:
 		denied := c.Denied(err)[0]
 		return c.With(denied.Status, Problem{denied.Reason, serverUnconfirmed.Cure}, "not examined: Services with the label "+
@@ -291,18 +295,18 @@ func (d *doctor) chooseServer(ctx context.Context, labeled []corev1.Service) []C
 		return c.Skip(serverUnconfirmed, "not examined: Services with the label %s, because no ClusterRoleBinding "+
 			"system:SERVICE with this label has a ServiceAccount of their namespace", vitalsLabel)
 	case len(installed) > 1:
-		c.Objects = names(installed)
 		return c.Warn(serverAmbiguous,
 			"not examined: several Services of kube-vitals, because no APIService leads to one of them")
+	}
+	another := d.target.Kind == KubeVitals
+	d.beside = true
+	for _, a := range d.apiServices { // one of its own release leads elsewhere by mistake
+		d.beside = d.beside && (another || a.Metadata.Labels["app.kubernetes.io/name"] != string(KubeVitals))
 	}
 	s := installed[0]
 	*d.target = Server{Kind: KubeVitals, Namespace: s.Namespace, Service: s.Name, port: defaultServicePort}
 	if len(s.Spec.Ports) > 0 {
 		d.target.port = s.Spec.Ports[0].Port
-	}
-	d.beside = true
-	for _, a := range d.apiServices { // one of its release leads elsewhere by mistake
-		d.beside = d.beside && a.Metadata.Labels["app.kubernetes.io/name"] != string(KubeVitals)
 	}
 	return nil
 }

@@ -94,14 +94,53 @@ func TestBeside(t *testing.T) {
 	report, text := w.examine(t)
 	if report.Server.Kind != KubeVitals || report.Summary[Failed] > 0 || report.Summary[Warning] != 1 ||
 		find(report, "apiservice").Reason != runsBeside.Reason || find(report, "clocks").Status != OK ||
-		strings.Contains(text, "kubectl patch") || !strings.Contains(text, "kubectl vitals preflight") {
+		strings.Contains(text, "kubectl patch") || !strings.Contains(text, "kubectl vitals preflight") ||
+		find(report, "certificate").Status != OK {
 		t.Errorf("got\n%s", text)
 	}
 	w.objects[kubeSystem+"configmaps/kube-vitals-ca"] = &corev1.ConfigMap{Data: map[string]string{
 		"ca.crt": string(kubelettest.NewCA().PEM())}}
 	w.requests = nil
-	if report, text = w.examine(t); find(report, "nodez").Reason != noConnection.Reason || len(w.requests) > 0 {
+	if report, text = w.examine(t); find(report, "nodez").Reason != noConnection.Reason || len(w.requests) > 0 ||
+		find(report, "certificate").Reason != caBundleForeign.Reason || strings.Contains(text, "kubectl get apiservice") {
 		t.Errorf("a foreign CA: got requests %q\n%s", w.requests, text)
+	}
+}
+
+// TestNamespace checks that --namespace selects a release without APIServices, although those of another one
+// lead to kube-vitals.
+func TestNamespace(t *testing.T) {
+	w := newWorld(t)
+	for _, version := range versions() {
+		w.objects[apiservices+version+".metrics.k8s.io"].(map[string]any)["metadata"] = metav1.ObjectMeta{
+			Name: version + ".metrics.k8s.io", Labels: map[string]string{"app.kubernetes.io/name": "kube-vitals"}}
+	}
+	w.namespace = "team-a"
+	w.candidates("team-a/second")
+	report, text := w.examine(t)
+	if report.Server.String() != "team-a/second" || find(report, "apiservice").Reason != runsBeside.Reason ||
+		find(report, "apiservice").Status != Warning || strings.Contains(text, "kubectl patch") {
+		t.Errorf("got %s\n%s", report.Server, text)
+	}
+	w.namespace = ns
+	if report, text = w.examine(t); report.Server.String() != ns+"/kube-vitals" || report.Summary[Failed] > 0 {
+		t.Errorf("got %s\n%s", report.Server, text)
+	}
+}
+
+// TestOtherName examines kube-vitals behind a Service with the name of metrics-server: only its image shows what
+// it is.
+func TestOtherName(t *testing.T) {
+	w := newWorld(t)
+	w.objects[services+"app.kubernetes.io/name=kube-vitals"] = &corev1.ServiceList{}
+	for _, version := range versions() {
+		w.objects[apiservices+version+".metrics.k8s.io"] = w.apiService("metrics-server")
+	}
+	w.objects[kubeSystem+"services/metrics-server"] = w.service()
+	w.served = w.ca.Issue([]string{"metrics-server.kube-system.svc"}, nil)
+	report, text := w.examine(t)
+	if report.Server.Kind != KubeVitals || find(report, "clocks").Status != OK || report.Summary[Failed] > 0 {
+		t.Errorf("got %+v\n%s", report.Server, text)
 	}
 }
 

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -25,10 +24,13 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 )
 
-// forward leads a port of this machine's loopback interface to the server's pod, through the API
-// server and the kubelet as kubectl port-forward does, until the context ends. It returns its address.
+// forward leads a port of this machine's loopback interface to the server's pod, as kubectl port-forward does, until
+// the context ends. It returns its address.
 func (d *doctor) forward(ctx context.Context) (address string, err error) {
-	pod := d.workload.pod
+	pod, port := d.workload.pod, d.workload.podPort()
+	if port == 0 {
+		return "", fmt.Errorf("no container of the pod has the port %s of the Service", d.workload.port.TargetPort.String())
+	}
 	config := rest.CopyConfig(d.Client)
 	config.Timeout = 0 // it would end the connection
 	to := d.kube.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).
@@ -46,8 +48,7 @@ func (d *doctor) forward(ctx context.Context) (address string, err error) {
 		func(err error) bool { return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err) })
 	ready, failed := make(chan struct{}), make(chan error, 1)
 	forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"},
-		[]string{fmt.Sprintf("0:%d", cmp.Or(d.workload.port, d.target.port))}, ctx.Done(), ready,
-		io.Discard, io.Discard)
+		[]string{fmt.Sprintf("0:%d", port)}, ctx.Done(), ready, io.Discard, io.Discard)
 	if err != nil {
 		return "", err
 	}
@@ -71,8 +72,7 @@ func (d *doctor) forward(ctx context.Context) (address string, err error) {
 // serverName is the name that the API server verifies.
 func (d *doctor) serverName() string { return d.target.Service + "." + d.target.Namespace + ".svc" }
 
-// handshake connects to the server, and verifies its certificate as the API server does with the
-// bundle. It returns the certificate also if that fails. It sends nothing.
+// handshake verifies the server's certificate as the API server does, and returns it also if that fails.
 func (d *doctor) handshake(ctx context.Context, bundle []byte) (*x509.Certificate, error) {
 	config := &tls.Config{ServerName: d.serverName(), MinVersion: tls.VersionTLS12}
 	if len(bundle) > 0 { // otherwise the roots of the system
@@ -103,54 +103,64 @@ func (d *doctor) checkCertificate(ctx context.Context, c Check) []Check {
 		}
 	}
 	if d.address == "" {
-		return c.Skip(noConnection, "there is no running pod whose certificate can be read")
+		return d.skip(c, noConnection, "there is no running pod whose certificate can be read", chain)
 	}
 	result := c.Skip(noConnection, "there is no caBundle to compare the certificate with")
 	for _, version := range versions() {
 		a := d.apiServices[version]
-		if !d.target.serves(a) {
-			continue
-		}
-		if a.Spec.InsecureSkipTLSVerify {
+		switch {
+		case !d.target.serves(a):
+		case a.Spec.InsecureSkipTLSVerify:
 			result = c.Skip(tlsNotVerified, "the API server does not verify the certificate (insecureSkipTLSVerify)")
-			continue
+		default:
+			result = d.verify(ctx, c, "caBundle of "+version+".metrics.k8s.io", a.Spec.CABundle)
+			if result[0].Status != OK {
+				return result
+			}
 		}
-		leaf, err := d.handshake(ctx, a.Spec.CABundle)
-		if failed := (*net.OpError)(nil); errors.As(err, &failed) && failed.Op == "dial" {
-			return c.Skip(noConnection, "the server cannot be connected to: %v", err)
-		}
-		if leaf == nil {
-			return c.Fail(certificateHandshake, "the TLS handshake with the server fails: %v", err)
-		}
-		served := fmt.Sprintf("the server presents a certificate of issuer %q for %s, valid until %s",
-			leaf.Issuer.CommonName, append(leaf.DNSNames, leaf.Subject.String())[0],
-			leaf.NotAfter.UTC().Format("2006-01-02 15:04Z"))
-		if err != nil {
-			return c.Fail(serverSymptoms.of(err.Error(), caBundleForeign), "%s. The caBundle of %s.metrics.k8s.io "+
-				"does not verify it: %v", served, version, err)
-		}
-		if result = c.OK("%s", served); len(d.bundle) == 0 {
-			d.bundle = a.Spec.CABundle
+	}
+	if d.beside { // kube-vitals publishes its CA for other clients, too
+		name := d.target.Service + "-ca"
+		object, err := d.kube.CoreV1().ConfigMaps(d.target.Namespace).Get(ctx, name, metav1.GetOptions{})
+		if err == nil {
+			return d.verify(ctx, c, "CA in ConfigMap "+name, []byte(object.Data["ca.crt"]))
 		}
 	}
 	return result
 }
 
-// nodez reads the page of nodes with a short-lived token of the server's own ServiceAccount, so
-// that the credentials of the user are not sent to a pod. It returns why it cannot.
+func (d *doctor) verify(ctx context.Context, c Check, source string, bundle []byte) []Check {
+	leaf, err := d.handshake(ctx, bundle)
+	if failed := (*net.OpError)(nil); errors.As(err, &failed) && failed.Op == "dial" {
+		return c.Skip(noConnection, "the server cannot be connected to: %v", err)
+	}
+	if leaf == nil {
+		return c.Fail(certificateHandshake, "the TLS handshake with the server fails: %v", err)
+	}
+	served := fmt.Sprintf("the server presents a certificate of issuer %q for %s, valid until %s",
+		leaf.Issuer.CommonName, append(leaf.DNSNames, leaf.Subject.String())[0],
+		leaf.NotAfter.UTC().Format("2006-01-02 15:04Z"))
+	if err != nil {
+		p := serverSymptoms.of(err.Error(), caBundleForeign)
+		if d.beside && p == caBundleForeign {
+			p.Cure = "see the log of kube-vitals, which writes its CA there with --tls-ca-configmap"
+		}
+		return c.Fail(p, "%s. The %s does not verify it: %v", served, source, err)
+	}
+	if len(d.bundle) == 0 {
+		d.bundle = bundle
+	}
+	return c.OK("%s", served)
+}
+
+// nodez reads the page of nodes, or returns why not. No pod gets credentials of the user, but a short-lived token.
 func (d *doctor) nodez(ctx context.Context) (*nodez.Report, []Check) {
 	c := Check{ID: "nodez", Title: "page of nodes"}
-	if d.beside { // kube-vitals publishes its CA for other clients, too
-		object, err := d.kube.CoreV1().ConfigMaps(d.target.Namespace).Get(ctx, d.target.Service+"-ca", metav1.GetOptions{})
-		if err == nil {
-			d.bundle = []byte(object.Data["ca.crt"])
-		}
-	}
 	switch {
 	case d.address == "":
-		return nil, c.Skip(noConnection, "there is no connection to a running pod of kube-vitals")
+		return nil, d.skip(c, noConnection, "there is no connection to a running pod of kube-vitals", chain)
 	case len(d.bundle) == 0:
-		return nil, c.Skip(noConnection, "no caBundle of an APIService verifies kube-vitals, so no token is sent to it")
+		return nil, c.Skip(noConnection, "no published CA verifies kube-vitals, so no token is sent to it")
 	case d.workload.spec == nil:
 		return nil, c.Skip(noServer, "the ServiceAccount of kube-vitals is not known")
 	}

@@ -1,7 +1,6 @@
 // Package doctor examines from outside why a cluster has no metrics: it follows the chain from the
 // API server over the APIServices, the Service and the pods to the kubelets, and on to the
 // HorizontalPodAutoscalers. Each link is a Check with what was seen and what to do.
-//
 // It only reads, apart from access reviews and one token that expires after 10 minutes. It needs no
 // permission: a check that its user may not do is skipped, and names the missing permission.
 package doctor
@@ -9,6 +8,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -22,8 +22,7 @@ type Config struct {
 	Timeout   time.Duration // of one request
 	Version   string        // of this program
 
-	// Steps returns the steps that follow those of the API server. By default, they follow the chain of
-	// an installed server.
+	// Steps returns the steps that follow those of the API server. By default, they are those of an installed server.
 	Steps func(kubernetes.Interface) []Step
 
 	// Start is called before each step with its title, and Done with each result. Both may be nil.
@@ -34,7 +33,8 @@ type Config struct {
 // doctor is the state of an examination. Later checks use what earlier ones have found.
 type doctor struct {
 	Config
-	kube kubernetes.Interface
+	kube   kubernetes.Interface
+	report *Report
 
 	apiServices map[string]*APIService // by version; without those that do not exist or were not read
 	target      *Server                // of the report
@@ -51,8 +51,7 @@ type Step struct {
 	Run       func(context.Context, Check) []Check
 }
 
-// Examine runs all checks. It returns an error if the configuration is invalid, and ErrUnreachable
-// with the report if the API server cannot be used.
+// Examine runs all checks. If the API server cannot be used, it returns the report with ErrUnreachable.
 func Examine(ctx context.Context, c Config) (*Report, error) {
 	client := rest.CopyConfig(c.Client)
 	client.Timeout, client.QPS, client.Burst = c.Timeout, 50, 100
@@ -67,15 +66,15 @@ func Examine(ctx context.Context, c Config) (*Report, error) {
 	defer cancel()
 	report := &Report{SchemaVersion: "v1", Program: c.Version, Time: time.Now().UTC().Truncate(time.Second),
 		Server: Server{Kind: None}, Summary: map[Status]int{OK: 0, Warning: 0, Failed: 0, Skipped: 0}}
-	d := &doctor{Config: c, kube: kube, apiServices: map[string]*APIService{}, target: &report.Server}
-	if !d.run(ctx, report, Step{"api-server", "API server", d.checkAPIServer}) {
+	d := &doctor{Config: c, kube: kube, report: report, apiServices: map[string]*APIService{}, target: &report.Server}
+	if !d.run(ctx, Step{"api-server", "API server", d.checkAPIServer}) {
 		return report, ErrUnreachable
 	}
-	d.run(ctx, report, Step{"aggregation", "aggregation", d.checkAggregation})
+	d.run(ctx, Step{"aggregation", "aggregation", d.checkAggregation})
 	var steps []Step
 	if c.Steps != nil {
 		steps = c.Steps(kube)
-	} else if d.run(ctx, report, Step{"apiservice", "APIServices", d.checkAPIServices}) {
+	} else if d.run(ctx, Step{"apiservice", "APIServices", d.checkAPIServices}) {
 		steps = []Step{
 			{"service", "Service", d.checkService},
 			{"deployment", "Deployment", d.checkDeployment},
@@ -88,24 +87,34 @@ func Examine(ctx context.Context, c Config) (*Report, error) {
 		}
 	}
 	for _, s := range steps {
-		d.run(ctx, report, s)
+		d.run(ctx, s)
 	}
 	return report, ctx.Err()
 }
 
 // run runs a step and reports whether the next ones make sense.
-func (d *doctor) run(ctx context.Context, report *Report, s Step) bool {
+func (d *doctor) run(ctx context.Context, s Step) bool {
 	if d.Start != nil {
 		d.Start(s.Title)
 	}
 	proceed := true
 	for _, c := range s.Run(ctx, Check{ID: s.ID, Title: s.Title}) {
-		report.Checks = append(report.Checks, c)
-		report.Summary[c.Status]++
+		d.report.Checks = append(d.report.Checks, c)
+		d.report.Summary[c.Status]++
 		if d.Done != nil {
 			d.Done(c)
 		}
 		proceed = proceed && !c.last
 	}
 	return proceed
+}
+
+// skip returns why there is nothing to examine: what was seen, unless the user may not do the earlier checks.
+func (d *doctor) skip(c Check, p Problem, seen, earlier string) []Check {
+	for _, e := range d.report.Checks {
+		if e.Reason == noPermission.Reason && strings.Contains(earlier, e.ID) {
+			return c.Skip(noPermission, "not examined: %s", e.Seen)
+		}
+	}
+	return c.Skip(p, "%s", seen)
 }

@@ -23,8 +23,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
@@ -180,13 +183,13 @@ func TestBroken(t *testing.T) {
 		seen    string // part of it
 		object  string // one of them
 	}{
-		{"request-header CA missing", noHeader, "aggregation", Failed, requestHeaderCAMissing.Reason,
+		{"request-header CA missing", noHeader, "aggregation", Failed, frontCAMissing.Reason,
 			"has no requestheader-client-ca-file", ""},
 		{"no authentication ConfigMap", func(w *world) { delete(w.objects, aggregation) },
-			"aggregation", Failed, requestHeaderCAMissing.Reason, "does not exist", ""},
+			"aggregation", Failed, frontCAMissing.Reason, "does not exist", ""},
 		{"request-header CA invalid", func(w *world) {
 			w.objects[aggregation].(*corev1.ConfigMap).Data["requestheader-client-ca-file"] = "x"
-		}, "aggregation", Failed, requestHeaderCAInvalid.Reason, "requestheader-client-ca-file: ", ""},
+		}, "aggregation", Failed, frontCAInvalid.Reason, "requestheader-client-ca-file: ", ""},
 		{"client CA missing", func(w *world) { delete(w.objects[aggregation].(*corev1.ConfigMap).Data, "client-ca-file") },
 			"aggregation", Warning, clientCAMissing.Reason, "no client-ca-file", ""},
 		{"ConfigMap forbidden", func(w *world) { w.status[aggregation] = forbidden(`get resource "configmaps"`) },
@@ -266,6 +269,10 @@ func TestBroken(t *testing.T) {
 		}, "certificate", Failed, certificateExpired.Reason, "expired", ""},
 		{"no running container", func(w *world) { w.inCluster(1, serverPod(false, waiting("CrashLoopBackOff", ""))) },
 			"certificate", Skipped, noConnection.Reason, "no running pod", ""},
+		{"no port", func(w *world) {
+			w.inCluster(1, serverPod(true, running()))
+			w.service().Spec.Ports[0].TargetPort = intstr.FromString("metrics")
+		}, "certificate", Skipped, noConnection.Reason, "no container of the pod has the port metrics of the Service", ""},
 		{"no port-forward", func(w *world) { w.inCluster(1, serverPod(true, running())) },
 			"certificate", Skipped, noConnection.Reason, "port-forward", ""},
 
@@ -276,6 +283,8 @@ func TestBroken(t *testing.T) {
 		}, "metrics-api", Failed, caBundleForeign.Reason, "GET nodes", ""},
 		{"no metrics", func(w *world) { w.objects[metricsV1b1+"nodes"] = metricsList() }, "metrics-api", Failed,
 			noMetrics.Reason, "no metrics of any node", ""},
+		{"no metrics of pods", func(w *world) { w.objects[metricsV1b1+"pods"] = metricsList() }, "metrics-api", Warning,
+			noMetrics.Reason, "2 nodes, but of no pod", ""},
 		{"metrics forbidden", func(w *world) {
 			w.status[metricsV1b1+"pods"] = forbidden(`list resource "pods" in API group "metrics.k8s.io"`)
 		},
@@ -329,6 +338,11 @@ func TestBroken(t *testing.T) {
 		}), "nodes", Failed, "tls-expired", "1 of 2 nodes: tls-expired: expired: x509: since 2020", "n2"},
 		{"stale node", node2(func(n *nodez.Node) { n.State, n.Reason = nodez.Stale, reason.StaleSamples }),
 			"nodes", Failed, "stale-samples", "stale-samples", "n2"},
+		{"pods without metrics", func(w *world) {
+			w.page.Totals.Pods, w.page.Nodes[1].RunningPods = 14, 11
+		}, "nodes", Warning, noMetrics.Reason, "1 of 2 nodes scraped without an error, but", "n2"},
+		{"pods of a starting node", node2(func(n *nodez.Node) { n.State, n.RunningPods = nodez.Starting, 11 }),
+			"nodes", OK, "", "pods with metrics: 3 of 3", ""},
 		{"clock", node2(func(n *nodez.Node) { n.ClockSkewSeconds = new(-3600.0) }), "clocks", Warning, clockSkew.Reason,
 			"1 node", "n2 -3600.0s"},
 		{"memory limit", func(w *world) { w.page.Memory.LimitBytes = 64 << 20 }, "memory", Warning, memoryLimit.Reason,
@@ -459,6 +473,7 @@ func TestMetricsServer(t *testing.T) {
 	pod := serverPod(true, running())
 	pod.Spec.Containers[0].Name, pod.Spec.Containers[0].Image = "metrics-server",
 		"registry.k8s.io/metrics-server/metrics-server:v0.8.0"
+	w.objects[deployments].(*appsv1.DeploymentList).Items[0].Spec.Template.Spec = pod.Spec
 	w.inCluster(1, pod)
 	w.objects[kubeSystem+"services/metrics-server"] = w.service()
 	w.objects[metricsV1b1+"nodes"] = metricsList("/n1")
@@ -491,19 +506,64 @@ func TestNotInstalled(t *testing.T) {
 
 // TestUnreachable checks that a failure of the API server or of the credentials ends the examination.
 func TestUnreachable(t *testing.T) {
-	for reason, prepare := range map[string]func(*world){
-		apiServerUnreachable.Reason: func(w *world) { w.client.Host = "https://127.0.0.1:1" },
-		unauthorizedUser.Reason: func(w *world) {
+	rancher := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) {
+		http.Error(out, `{"type":"error","status":"401","message":"must authenticate"}`, http.StatusUnauthorized)
+	}))
+	t.Cleanup(rancher.Close)
+	for name, tt := range map[string]struct {
+		prepare func(*world)
+		reason  string
+	}{
+		"unreachable": {func(w *world) { w.client.Host = "https://127.0.0.1:1" }, apiServerUnreachable.Reason},
+		"invalid credentials": {func(w *world) {
 			w.status["/version"] = metav1.Status{Code: http.StatusUnauthorized, Reason: metav1.StatusReasonUnauthorized}
-		},
+		}, unauthorizedUser.Reason},
+		"401 that is no Status": {func(w *world) { w.client.Host = rancher.URL }, unauthorizedUser.Reason},
+		"no credentials": {func(w *world) { // /version is public
+			w.status["/api"] = metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
+				Message: `forbidden: User "system:anonymous" cannot get path "/api"`}
+		}, unauthorizedUser.Reason},
 	} {
 		w := newWorld(t)
-		prepare(w)
+		tt.prepare(w)
 		report, err := Examine(t.Context(), Config{Client: &w.client})
-		if !errors.Is(err, ErrUnreachable) || len(report.Checks) != 1 || report.Checks[0].Reason != reason ||
+		if !errors.Is(err, ErrUnreachable) || len(report.Checks) != 1 || report.Checks[0].Reason != tt.reason ||
 			report.Checks[0].Status != Failed {
-			t.Errorf("%s: got %+v, %v", reason, report, err)
+			t.Errorf("%s: got %+v, %v", name, report, err)
 		}
+	}
+}
+
+// roundTripper is a transport.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestSlowLogin checks that a credential plugin may take longer than a request: it runs within the first one, which
+// then fails, and the next ones have its credentials.
+func TestSlowLogin(t *testing.T) {
+	w := newWorld(t)
+	requests := 0
+	w.client.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if requests++; requests == 1 {
+				return nil, context.DeadlineExceeded
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	kube, err := kubernetes.NewForConfig(&w.client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &doctor{Config: Config{Client: &rest.Config{ExecProvider: &clientcmdapi.ExecConfig{}}}, kube: kube}
+	if c := d.checkAPIServer(t.Context(), Check{})[0]; c.Status != OK {
+		t.Errorf("got %+v", c)
+	}
+	requests = 0
+	d.Client = &w.client
+	if c := d.checkAPIServer(t.Context(), Check{})[0]; c.Reason != apiServerUnreachable.Reason {
+		t.Errorf("without a plugin: got %+v", c)
 	}
 }
 
@@ -519,6 +579,11 @@ func TestForbidden(t *testing.T) {
 	if report.Summary[Failed] > 0 || report.Summary[Warning] > 0 || report.Summary[Skipped] < 5 {
 		t.Errorf("got\n%s", text)
 	}
+	for _, c := range report.Checks[1:] { // nothing is known of what was not read
+		if c.Reason != noPermission.Reason || !strings.Contains(c.Seen, "you cannot do anything") {
+			t.Errorf("got %+v", c)
+		}
+	}
 }
 
 // TestDenied checks what is seen of an error of the API server.
@@ -533,6 +598,8 @@ func TestDenied(t *testing.T) {
 		{fmt.Errorf("page 2: %w", denied), Skipped, noPermission, "you cannot list nodes"},
 		{&url.Error{Op: "Get", Err: context.DeadlineExceeded}, Warning, requestFailed,
 			"there was no response in time"},
+		{apierrors.NewGenericServerResponse(http.StatusForbidden, "GET", schema.GroupResource{}, "", "<html>", 0, true),
+			Skipped, noPermission, "<html>"},
 		{io.ErrUnexpectedEOF, Warning, requestFailed, "unexpected EOF"},
 	} {
 		c := Check{ID: "nodes", Objects: []string{"of page 1"}}.Denied(tt.err)[0]

@@ -20,9 +20,6 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
-// maxClockSkew is the skew that kube-vitals reports, too.
-const maxClockSkew = 5 * time.Second
-
 // checkNodes examines the nodes: by the page of nodes, or else by the API.
 func (d *doctor) checkNodes(ctx context.Context, c Check) []Check {
 	if d.target.Kind != KubeVitals {
@@ -47,10 +44,12 @@ func checkPage(c Check, report *nodez.Report) []Check {
 		work, describe = "read from the engine", reason.Reason.DescribeEngine
 		checks = checkEngine(report)
 	}
-	working, failing := 0, Groups{}
+	working, failing, silent := 0, Groups{}, c
 	for _, n := range report.Nodes {
 		if n.State != nodez.Failing && n.State != nodez.Stale {
-			working++
+			if working++; n.State == nodez.Ready && n.RunningPods > 0 && n.Pods == 0 {
+				silent.Objects = append(silent.Objects, n.Name)
+			}
 			continue
 		}
 		failing.Add(string(n.Reason), n.Name, func() []Check {
@@ -63,7 +62,10 @@ func checkPage(c Check, report *nodez.Report) []Check {
 				fmt.Sprintf("%s: %s: %s", cmp.Or(n.Reason, "no reason"), n.Problem, detail), ": "))
 		})
 	}
-	if len(failing) == 0 {
+	if n := len(silent.Objects); n > 0 {
+		checks = append(checks, silent.Warn(podsMissing, "%d of %s %s, but no running pod of these has metrics; pods with "+
+			"metrics: %d of %d", n, Count(t.Nodes, "node"), work, t.PodsWithMetrics, t.Pods)...)
+	} else if len(failing) == 0 {
 		checks = append(checks, c.OK("%d of %d %s; pods with metrics: %d of %d", working, t.Nodes, work, t.PodsWithMetrics,
 			t.Pods)...)
 	}
@@ -86,7 +88,6 @@ func detailOf(n nodez.Node) string {
 	return text
 }
 
-// checkClocks compares the clocks of the nodes with that of kube-vitals.
 func checkClocks(report *nodez.Report) []Check {
 	c := Check{ID: "clocks", Title: "clocks"}
 	largest := 0.0
@@ -113,7 +114,6 @@ func checkClocks(report *nodez.Report) []Check {
 	return c.OK("the largest difference from a node's clock is %.1fs", largest)
 }
 
-// checkDevices examines the exporters of devices, as kube-vitals sees them.
 func checkDevices(report *nodez.Report) []Check {
 	var checks []Check
 	for i := range report.DeviceExporters {
@@ -160,8 +160,7 @@ func checkMemory(m *nodez.Memory) []Check {
 	return c.OK("%s; its limit is %s", uses, limit)
 }
 
-// checkEngine examines the engine that kube-vitals reads, as kube-vitals sees it, and how often it
-// scrapes the nodes.
+// checkEngine examines the engine as kube-vitals sees it, and how often it scrapes the nodes.
 func checkEngine(report *nodez.Report) []Check {
 	c, e := Check{ID: "engine", Title: "engine"}, report.Engine
 	var checks []Check
@@ -202,8 +201,7 @@ func checkEngine(report *nodez.Report) []Check {
 	return append(checks, checkIntervals(report)...)
 }
 
-// checkIntervals finds nodes that the engine scrapes too seldom: the range of the queries must always
-// have two samples.
+// checkIntervals finds nodes that are scraped too seldom: the range of the queries must always have two samples.
 func checkIntervals(report *nodez.Report) []Check {
 	c := Check{ID: "scrape-interval", Title: "scrape interval"}
 	longest := report.Engine.WindowSeconds / 2
@@ -219,49 +217,40 @@ func checkIntervals(report *nodez.Report) []Check {
 	return c.OK("the samples of each node are at most %.0fs apart", longest)
 }
 
-// metricsAPI is the version of metrics.k8s.io that kubectl and autoscalers read.
-const metricsAPI = "/apis/metrics.k8s.io/v1beta1/"
-
 func (d *doctor) checkMetricsAPI(ctx context.Context, c Check) []Check {
-	var seen []string
-	for _, kind := range []string{"node", "pod"} {
-		var list struct {
-			Metadata struct{ RemainingItemCount int }
-			Items    []struct{ Metadata struct{ Name string } }
-		}
-		path, upTo := metricsAPI+kind+"s", ""
-		if kind == "pod" { // a large cluster has megabytes, and only their number is shown
-			path, upTo = path+"?limit=1", "up to " // those without metrics count
-		}
-		start := time.Now()
-		err := Get(ctx, d.kube, path, &list)
-		forbidden := apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ")
-		if forbidden || errors.Is(err, context.DeadlineExceeded) { // of this machine
-			return c.Denied(err)
-		}
-		if err != nil {
-			return c.Fail(serverSymptoms.of(err.Error(), apiServiceUnavailable), "GET %ss: %v", kind, err)
-		}
-		seen = append(seen, fmt.Sprintf("%s%s in %v", upTo, Count(len(list.Items)+list.Metadata.RemainingItemCount, kind),
-			time.Since(start).Round(time.Millisecond)))
-		if kind == "node" {
-			d.measured = map[string]bool{}
-			for _, item := range list.Items {
-				d.measured[item.Metadata.Name] = true
-			}
-		}
+	var nodes, pods struct {
+		Metadata struct{ RemainingItemCount int }
+		Items    []struct{ Metadata struct{ Name string } }
 	}
-	if len(d.measured) == 0 {
+	start, kind := time.Now(), "nodes"
+	err := Get(ctx, d.kube, metricsAPI+kind, &nodes)
+	if err == nil {
+		d.measured = map[string]bool{}
+		for _, item := range nodes.Items {
+			d.measured[item.Metadata.Name] = true
+		}
+		kind = "pods" // a large cluster has megabytes, and only their number is shown: those without metrics count
+		err = Get(ctx, d.kube, metricsAPI+kind+"?limit=1", &pods)
+	}
+	n, isLate := len(pods.Items)+pods.Metadata.RemainingItemCount, errors.Is(err, context.DeadlineExceeded)
+	switch { // the deadline is that of this machine
+	case isLate || apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot "):
+		return c.Denied(err)
+	case err != nil:
+		return c.Fail(serverSymptoms.of(err.Error(), apiServiceUnavailable), "GET %s: %v", kind, err)
+	case len(d.measured) == 0:
 		return c.Fail(Problem{noMetrics.Reason, "see nodes"}, "v1beta1 responds, but has no metrics of any node")
+	case n == 0: // every cluster has pods
+		return c.Warn(podsMissing, "v1beta1 has metrics of %s, but of no pod", Count(len(nodes.Items), "node"))
 	}
-	return c.OK("v1beta1 serves %s", strings.Join(seen, " and "))
+	return c.OK("v1beta1 serves %s and up to %s, in %v", Count(len(nodes.Items), "node"), Count(n, "pod"),
+		time.Since(start).Round(time.Millisecond))
 }
 
-// checkNodesByAPI finds nodes without metrics by the API.
 func (d *doctor) checkNodesByAPI(ctx context.Context, c Check) []Check {
 	switch {
 	case d.measured == nil:
-		return c.Skip(noConnection, "the metrics API does not respond")
+		return d.skip(c, noConnection, "the metrics API does not respond", "metrics-api")
 	case d.target.Kind == KubeVitals && d.apiServices["v1beta1"] != nil && !d.target.serves(d.apiServices["v1beta1"]):
 		return c.Skip(noConnection, "v1beta1 of the metrics API leads to another server than %s", d.target)
 	}
@@ -281,8 +270,7 @@ func (d *doctor) checkNodesByAPI(ctx context.Context, c Check) []Check {
 	seen, problem := fmt.Sprintf("%d of %d have no metrics", len(c.Objects), all), noMetrics
 	var status apierrors.APIStatus // kube-vitals explains in its 404 why a node has none
 	err = Get(ctx, d.kube, metricsAPI+"nodes/"+c.Objects[0], &struct{}{})
-	if d.target.Kind == KubeVitals && errors.As(err, &status) && status.Status().Details != nil {
-		seen += "; of the first one: " + status.Status().Message
+	if errors.As(err, &status) && status.Status().Details != nil {
 		for _, cause := range status.Status().Details.Causes {
 			r := reason.Reason(cause.Type)
 			description := r.Describe()
@@ -290,6 +278,7 @@ func (d *doctor) checkNodesByAPI(ctx context.Context, c Check) []Check {
 				description = r.DescribeEngine()
 			}
 			if description.Problem != "" {
+				seen += "; of the first one: " + status.Status().Message
 				problem, c.URL = Problem{string(r), description.Cure}, r.URL()
 			}
 		}

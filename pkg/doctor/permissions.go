@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -60,9 +61,8 @@ func (d *doctor) permissions() []permission {
 		list = append(list, permission{account, "get+update", "configmaps", ns, name, true})
 	}
 	if w.isSet("--node-events") {
-		list = append(list, permission{account, "create+patch", "events", ns, "", true})
-		if ns != metav1.NamespaceDefault {
-			list = append(list, permission{account, "create+patch", "events", metav1.NamespaceDefault, "", true})
+		for _, in := range slices.Compact([]string{ns, metav1.NamespaceDefault}) {
+			list = append(list, permission{account, "create+patch", "events", in, "", true})
 		}
 		if name := w.flag("--deployment"); name != "" {
 			list = append(list, permission{account, "get", "deployments.apps", ns, name, true})
@@ -71,10 +71,9 @@ func (d *doctor) permissions() []permission {
 	return list
 }
 
-// checkPermissions asks the API server what the server's ServiceAccounts may do.
 func (d *doctor) checkPermissions(ctx context.Context, c Check) []Check {
 	if d.workload.spec == nil {
-		return c.Skip(noServer, "the ServiceAccount of the server is not known")
+		return d.skip(c, noServer, "the ServiceAccount of the server is not known", chain)
 	}
 	if d.target.Kind == Other {
 		return c.Skip(noServer, "the permissions that this server needs are not known")
@@ -127,10 +126,7 @@ func (d *doctor) missing(ctx context.Context, p permission) (string, error) {
 	if len(verbs) == 0 {
 		return "", nil
 	}
-	text := strings.Join(verbs, "+") + " " + p.resource
-	if p.name != "" {
-		text += " " + p.name
-	}
+	text := strings.TrimSuffix(strings.Join(verbs, "+")+" "+p.resource+" "+p.name, " ")
 	if p.namespace != "" {
 		text += " in " + p.namespace
 	}

@@ -108,16 +108,15 @@ func (c Check) Skip(p Problem, format string, args ...any) []Check {
 	return c.With(Skipped, p, format, args...)
 }
 
-// Denied returns that the check was not possible because of an error of the API server, which names
-// a missing permission.
+// Denied returns that the check was not possible because of an error, which may name a missing permission.
 func (c Check) Denied(err error) []Check {
 	c.Objects = nil // of the pages before the error
 	if apierrors.IsForbidden(err) {
-		message := err.Error()
-		if _, permission, found := strings.Cut(message, " cannot "); found {
-			message = permission
+		message := strings.TrimSpace(err.Error())
+		if _, permission, found := strings.Cut(message, " cannot "); found { // a proxy responds with another text
+			message = "you cannot " + permission
 		}
-		return c.Skip(noPermission, "you cannot %s", strings.TrimSpace(message))
+		return c.Skip(noPermission, "%s", message)
 	}
 	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
 		return c.Warn(requestFailed, "there was no response in time")

@@ -24,18 +24,27 @@ type workload struct {
 	service *corev1.Service // nil: not found or not read
 	spec    *corev1.PodSpec // of the Deployment, or of a pod
 	pod     *corev1.Pod     // one that a port-forward can reach, a ready one if there is one
-	port    int32           // of the pods; 0: not known
+	port    corev1.ServicePort
 }
 
 // selects reports whether the Service is known and selects pods.
 func (w *workload) selects() bool { return w.service != nil && len(w.service.Spec.Selector) > 0 }
 
-// external returns the host that the Service is an alias of.
 func (w *workload) external() string {
 	if w.service == nil || w.service.Spec.Type != corev1.ServiceTypeExternalName {
 		return ""
 	}
 	return w.service.Spec.ExternalName
+}
+
+// podPort returns the port of the pod to which the Service leads, or 0.
+func (w *workload) podPort() int32 {
+	for _, p := range w.container().Ports {
+		if p.Name != "" && p.Name == w.port.TargetPort.StrVal {
+			return p.ContainerPort
+		}
+	}
+	return w.port.TargetPort.IntVal
 }
 
 // container returns the container of the server, or an empty one.
@@ -66,12 +75,10 @@ func (w *workload) flag(names ...string) (value string) {
 	return value
 }
 
-// isSet reports whether a flag is set to true.
 func (w *workload) isSet(name string) bool {
 	return !slices.Contains([]string{"", "false"}, w.flag(name))
 }
 
-// account returns the name of the server's ServiceAccount.
 func (w *workload) account() string { return cmp.Or(w.spec.ServiceAccountName, "default") }
 
 // usesEngine reports whether kube-vitals reads an engine instead of the kubelets.
@@ -87,7 +94,7 @@ func (p Problem) named(kind, namespace, name string) Problem {
 func (d *doctor) checkService(ctx context.Context, c Check) []Check {
 	t := d.target
 	if t.Kind == None {
-		return c.Skip(noServer, "no server was found: set --namespace")
+		return d.skip(c, noServer, "no server was found: set --namespace", chain)
 	}
 	service, err := d.kube.CoreV1().Services(t.Namespace).Get(ctx, t.Service, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -104,10 +111,11 @@ func (d *doctor) checkService(ctx context.Context, c Check) []Check {
 	if i < 0 {
 		return c.Fail(servicePortMissing, "%s has no port %d, which the APIServices name", t, t.port)
 	}
-	return append(c.OK("%s, port %d", t, t.port), d.checkEndpoints(ctx, service.Spec.Ports[i].Name)...)
+	d.workload.port = service.Spec.Ports[i]
+	return append(c.OK("%s, port %d", t, t.port), d.checkEndpoints(ctx)...)
 }
 
-func (d *doctor) checkEndpoints(ctx context.Context, port string) []Check {
+func (d *doctor) checkEndpoints(ctx context.Context) []Check {
 	c := Check{ID: "endpoints", Title: "endpoints"}
 	list, err := d.kube.DiscoveryV1().EndpointSlices(d.target.Namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + d.target.Service})
@@ -116,11 +124,6 @@ func (d *doctor) checkEndpoints(ctx context.Context, port string) []Check {
 	}
 	ready, all := 0, 0
 	for _, slice := range list.Items {
-		for _, p := range slice.Ports {
-			if p.Name != nil && *p.Name == port && p.Port != nil {
-				d.workload.port = *p.Port
-			}
-		}
 		for _, e := range slice.Endpoints {
 			all += len(e.Addresses)
 			if e.Conditions.Ready == nil || *e.Conditions.Ready {
@@ -141,7 +144,7 @@ func (d *doctor) checkEndpoints(ctx context.Context, port string) []Check {
 func (d *doctor) checkDeployment(ctx context.Context, c Check) []Check {
 	w := &d.workload
 	if !w.selects() {
-		return c.Skip(noServer, "there is no Service that selects pods")
+		return d.skip(c, noServer, "there is no Service that selects pods", chain)
 	}
 	list, err := d.kube.AppsV1().Deployments(d.target.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -175,11 +178,11 @@ func (d *doctor) checkDeployment(ctx context.Context, c Check) []Check {
 	return c.OK("%s", seen) // without replicas, the server runs outside of the cluster
 }
 
-// identify sets the version of the server, and its kind if the names of the Service do not show it.
+// identify sets the version of the server, and its kind: its Service may have any name.
 func (d *doctor) identify() {
 	c := d.workload.container()
-	if d.target.Kind == Other {
-		d.target.Kind = KindByName(c.Name + " " + c.Image)
+	if kind := KindByName(c.Name + " " + c.Image); kind == KubeVitals || d.target.Kind == Other {
+		d.target.Kind = kind
 	}
 	image, _, _ := strings.Cut(c.Image, "@")
 	if i := strings.LastIndex(image, ":"); i > strings.LastIndex(image, "/") {
@@ -194,7 +197,7 @@ func (d *doctor) checkPods(ctx context.Context, c Check) []Check {
 		return c.Skip(noServer, "the server runs outside of the cluster")
 	}
 	if !w.selects() {
-		return c.Skip(noServer, "there is no Service that selects pods")
+		return d.skip(c, noServer, "there is no Service that selects pods", chain)
 	}
 	list, err := d.kube.CoreV1().Pods(d.target.Namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: labels.SelectorFromSet(w.service.Spec.Selector).String()})

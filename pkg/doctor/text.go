@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -92,14 +91,12 @@ func (p *Printer) Finish(r *Report) {
 
 // PrintJSON prints the report as JSON. Characters that could control a terminal are escaped.
 func PrintJSON(out io.Writer, r *Report) error {
-	var text, escaped bytes.Buffer
-	e := json.NewEncoder(&text)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	if err := e.Encode(r); err != nil {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
 		return err
 	}
-	for _, char := range text.String() {
+	var escaped strings.Builder
+	for _, char := range string(text) + "\n" {
 		if char == '\n' || unicode.IsPrint(char) {
 			escaped.WriteRune(char)
 			continue
@@ -108,7 +105,7 @@ func PrintJSON(out io.Writer, r *Report) error {
 			fmt.Fprintf(&escaped, `\u%04x`, unit)
 		}
 	}
-	_, err := escaped.WriteTo(out)
+	_, err = io.WriteString(out, escaped.String())
 	return err
 }
 

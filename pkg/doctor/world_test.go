@@ -105,6 +105,7 @@ func newWorld(t *testing.T) *world {
 
 // install fills the world with a healthy kube-vitals.
 func (w *world) install() {
+	w.objects["/api"] = map[string]any{}
 	w.objects["/version"] = map[string]string{"gitVersion": "v1.36.3"}
 	w.objects[aggregation] = &corev1.ConfigMap{Data: map[string]string{
 		"requestheader-client-ca-file": string(w.ca.PEM()), "client-ca-file": string(w.ca.PEM()),
@@ -201,7 +202,8 @@ func (w *world) addArgs(args ...string) {
 func podSpec() corev1.PodSpec {
 	return corev1.PodSpec{ServiceAccountName: "kube-vitals", Containers: []corev1.Container{{
 		Name: "kube-vitals", Image: "ghcr.io/kube-vitals/kube-vitals:v0.1.0",
-		Args: []string{"--kubelet-service-account=kube-vitals-kubelet", "--tls-secret=kube-vitals-serving"},
+		Args:  []string{"--kubelet-service-account=kube-vitals-kubelet", "--tls-secret=kube-vitals-serving"},
+		Ports: []corev1.ContainerPort{{Name: "other", ContainerPort: 1}, {Name: "https", ContainerPort: 10251}},
 	}}}
 }
 
