@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -19,16 +20,10 @@ const (
 	eks        = "eks"
 	eksFargate = "eks-fargate"
 	openShift  = "openshift"
-)
 
-const (
 	criSocket    = "kubeadm.alpha.kubernetes.io/cri-socket"
 	controlPlane = "node-role.kubernetes.io/control-plane"
 	computeType  = "eks.amazonaws.com/compute-type"
-)
-
-// Values of presets.
-const (
 	noAPIService = "apiService.create=false"
 	pin          = "kubelet.tls=pin"
 )
@@ -41,9 +36,7 @@ type distribution struct {
 
 // distributions are what recognizes a node: a label or annotation, a part of the kubelet's version, or
 // the beginning of the OS image or of the provider ID. The first match counts: kind, minikube and
-// others use kubeadm, so it comes last. docs/distributions.md has the sources.
-//
-// The values are those of the files in charts/kube-vitals/presets, as a test checks.
+// others use kubeadm, so it comes last. docs/distributions.md has the sources, and the chart the values, in presets.
 var distributions = []distribution{
 	{"k3s", "+k3s", true, nil},
 	{"rke2", "+rke2", true, nil},
@@ -51,17 +44,11 @@ var distributions = []distribution{
 	{eks, "-eks-", true, nil},
 	{"gke", "-gke.", true, []string{noAPIService}},
 	{"aks", "kubernetes.azure.com/cluster", true, []string{noAPIService}},
-	{openShift, "node.openshift.io/os_id", true, []string{
-		noAPIService,
-		"extraVolumeMounts[0].mountPath=/etc/kube-vitals/kubelet-ca",
-		"extraVolumeMounts[0].name=kubelet-ca",
-		"extraVolumeMounts[0].readOnly=true",
-		"extraVolumes[0].configMap.name=kubelet-serving-ca",
-		"extraVolumes[0].name=kubelet-ca",
-		"kubelet.certificateAuthority=/etc/kube-vitals/kubelet-ca/ca-bundle.crt",
-		"securityContext.runAsGroup=null",
-		"securityContext.runAsUser=null",
-	}},
+	{openShift, "node.openshift.io/os_id", true, []string{noAPIService,
+		"extraVolumeMounts[0].mountPath=/etc/kube-vitals/kubelet-ca", "extraVolumeMounts[0].name=kubelet-ca",
+		"extraVolumeMounts[0].readOnly=true", "extraVolumes[0].configMap.name=kubelet-serving-ca",
+		"extraVolumes[0].name=kubelet-ca", "kubelet.certificateAuthority=/etc/kube-vitals/kubelet-ca/ca-bundle.crt",
+		"securityContext.runAsGroup=null", "securityContext.runAsUser=null"}},
 	{"talos", "Talos", true, []string{pin}},
 	{"k0s", "+k0s", false, nil},
 	{"microk8s", "microk8s.io/cluster", true, []string{pin}},
@@ -73,7 +60,6 @@ var distributions = []distribution{
 	{kubeadm, criSocket, true, []string{pin}},
 }
 
-// hostNetwork has the values of the preset host-network.
 var hostNetwork = []string{"containerPort=4443", "hostNetwork.enabled=true",
 	"updateStrategy.rollingUpdate.maxSurge=0", "updateStrategy.rollingUpdate.maxUnavailable=1"}
 
@@ -103,7 +89,9 @@ type nodes struct {
 	kinds         map[string]bool
 	sample        []string // names of those whose kubelets are examined: the first ones, and one of each other kind
 	schedulable   int
-	taints        map[string]int // of Linux nodes on which an ordinary pod cannot run
+	controlPlanes int             // that accept a pod with the toleration
+	cordoned      []string        // that would accept the pod otherwise
+	taints        map[string]bool // of Linux nodes on which an ordinary pod cannot run
 }
 
 func (n *nodes) add(node *corev1.Node) {
@@ -122,22 +110,25 @@ func (n *nodes) add(node *corev1.Node) {
 	if node.Labels[corev1.LabelOSStable] != "linux" {
 		return
 	}
-	blocked := node.Spec.Unschedulable
+	taints := map[string]bool{}
 	for _, taint := range node.Spec.Taints {
 		// Those of node.kubernetes.io go away by themselves.
 		if taint.Effect != corev1.TaintEffectPreferNoSchedule && !strings.HasPrefix(taint.Key, "node.kubernetes.io/") {
-			blocked = true
-			n.taints[taint.Key]++
+			taints[taint.Key] = true
 		}
 	}
-	if !blocked {
+	switch maps.Copy(n.taints, taints); {
+	case len(taints) == 0 && node.Spec.Unschedulable:
+		n.cordoned = append(n.cordoned, node.Name)
+	case len(taints) == 0:
 		n.schedulable++
+	case len(taints) == 1 && taints[controlPlane] && !node.Spec.Unschedulable:
+		n.controlPlanes++
 	}
 }
 
-// checkDistribution lists the nodes and recognizes the distribution by them.
 func (p *preflight) checkDistribution(ctx context.Context, c doctor.Check) []doctor.Check {
-	n := nodes{distributions: map[string]int{}, kinds: map[string]bool{}, taints: map[string]int{}}
+	n := nodes{distributions: map[string]int{}, kinds: map[string]bool{}, taints: map[string]bool{}}
 	if err := doctor.Each(ctx, p.kube.CoreV1().Nodes().List, metav1.ListOptions{}, n.add); err != nil {
 		return c.Denied(err)
 	}
@@ -173,7 +164,6 @@ func (p *preflight) checkDistribution(ctx context.Context, c doctor.Check) []doc
 	return c.OK("%s, %s; recognized by %q", known.name, doctor.Count(n.all, "node"), known.mark)
 }
 
-// checkScheduling checks that a node accepts the pod.
 func (p *preflight) checkScheduling(_ context.Context, c doctor.Check) []doctor.Check {
 	n := &p.nodes
 	switch {
@@ -185,21 +175,34 @@ func (p *preflight) checkScheduling(_ context.Context, c doctor.Check) []doctor.
 		return c.Warn(doctor.Problem{Reason: noNodeForPod.Reason,
 			Cure: "let a Fargate profile select the namespace of kube-vitals"},
 			"all nodes are of Fargate, which creates a node for each pod of a namespace that a profile selects")
-	case n.taints[controlPlane] > 0:
+	case n.controlPlanes > 0:
 		p.values = append(p.values, "tolerations[0].key="+controlPlane, "tolerations[0].operator=Exists")
 		return c.With(doctor.OK, doctor.Problem{Reason: noNodeForPod.Reason},
 			"only control-plane nodes can run the pod, and it needs a toleration, which the command below has")
 	}
-	return c.Warn(noNodeForPod, "no Linux node accepts the pod without a toleration; taints: %s",
-		strings.Join(slices.Sorted(maps.Keys(n.taints)), ", "))
+	c.Objects = n.cordoned
+	return c.Warn(noNodeForPod, "no Linux node accepts the pod; taints: %s; nodes without these, but cordoned: %d",
+		cmp.Or(strings.Join(slices.Sorted(maps.Keys(n.taints)), ", "), "none"), len(n.cordoned))
 }
 
 // checkNetwork checks whether the API server can connect to pods. The only network that is known to prevent
 // it is that of EKS with another CNI plugin than Amazon's, unless Cilium uses Amazon's network (ipam: eni).
+// DaemonSets of other namespaces do not count, because a tenant can create them. calico-system is that of the
+// Tigera operator if its API exists, and only an administrator can create an API.
 func (p *preflight) checkNetwork(ctx context.Context, c doctor.Check) []doctor.Check {
-	plugins, err := p.networkPlugins(ctx)
-	if err != nil {
-		return c.Denied(err)
+	namespaces, plugins := []string{metav1.NamespaceSystem}, map[string]bool{}
+	if err := doctor.Get(ctx, p.kube, "/apis/operator.tigera.io", &struct{}{}); err == nil {
+		namespaces = append(namespaces, "calico-system")
+	}
+	known := metav1.ListOptions{LabelSelector: "k8s-app in (aws-node,calico-node,cilium)"}
+	for _, namespace := range namespaces {
+		list, err := p.kube.AppsV1().DaemonSets(namespace).List(ctx, known)
+		if err != nil {
+			return c.Denied(err)
+		}
+		for i := range list.Items {
+			plugins[list.Items[i].Labels["k8s-app"]] = true
+		}
 	}
 	overlay := plugins["calico-node"]
 	if plugins["cilium"] {
@@ -215,27 +218,4 @@ func (p *preflight) checkNetwork(ctx context.Context, c doctor.Check) []doctor.C
 			"EKS without Amazon's CNI plugin: the API server cannot connect to pods, so they use the nodes' network")
 	}
 	return c.OK("nothing is known that keeps the API server from pods; a connection was not tried")
-}
-
-// networkPlugins returns the labels k8s-app of the network's DaemonSets. Those of other namespaces do
-// not count, because a tenant can create them. The namespace calico-system is that of the Tigera
-// operator if its API exists, and only an administrator can create an API.
-func (p *preflight) networkPlugins(ctx context.Context) (map[string]bool, error) {
-	namespaces := []string{metav1.NamespaceSystem}
-	if err := doctor.Get(ctx, p.kube, "/apis/operator.tigera.io", &struct{}{}); err == nil {
-		namespaces = append(namespaces, "calico-system")
-	}
-	plugins := map[string]bool{}
-	for _, namespace := range namespaces {
-		list, err := p.kube.AppsV1().DaemonSets(namespace).List(ctx, metav1.ListOptions{
-			LabelSelector: "k8s-app in (aws-node,calico-node,cilium)",
-		})
-		if err != nil {
-			return nil, err
-		}
-		for i := range list.Items {
-			plugins[list.Items[i].Labels["k8s-app"]] = true
-		}
-	}
-	return plugins, nil
 }

@@ -17,7 +17,8 @@ import (
 // controls the terminal.
 func TestHostileText(t *testing.T) {
 	meta := func(text string) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Annotations: map[string]string{
+		labels := map[string]string{"helm.sh/chart": "kube-vitals-" + text}
+		return metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{
 			"meta.helm.sh/release-name": text, "meta.helm.sh/release-namespace": text, "addonmanager.kubernetes.io/mode": text,
 		}}
 	}
@@ -40,6 +41,7 @@ func TestHostileText(t *testing.T) {
 			w.nodes[0].Status.NodeInfo.KubeletVersion = "v1.36.3-gke.1" + text
 			w.metricsServer(text, text, meta(text))
 		},
+		"beside": func(w *world, text string) { w.bind(text, text, meta(text)) },
 		"nodes": func(w *world, text string) {
 			n := &w.nodes[0]
 			n.Name, n.Spec.ProviderID = text, "kind://"+text

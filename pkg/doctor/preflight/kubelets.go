@@ -13,11 +13,9 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
-// maxSample bounds the kubelets whose configuration is read.
-const maxSample = 8
+const maxSample = 8 // kubelets whose configuration is read
 
-// checkKubelets finds out where some kubelets get their certificates from. It reads their configuration
-// through the API server: this machine often cannot connect to nodes.
+// checkKubelets reads the configuration of some kubelets through the API server, which can connect to nodes.
 func (p *preflight) checkKubelets(ctx context.Context, c doctor.Check) []doctor.Check {
 	if p.nodes.all == 0 {
 		return nil
@@ -36,11 +34,10 @@ func (p *preflight) checkKubelets(ctx context.Context, c doctor.Check) []doctor.
 	p.verified = groups[""] != nil && len(groups) == 1
 	p.selfSigned = groups[string(reason.TLSSelfSigned)] != nil
 	return groups.Checks(func(n int) string {
-		return fmt.Sprintf("%d of %s examined: ", n, doctor.Count(len(sample), "kubelet"))
+		return fmt.Sprintf("%d of %s examined (%d in the cluster): ", n, doctor.Count(len(sample), "kubelet"), p.nodes.all)
 	})
 }
 
-// checkKubelet reads where a kubelet gets its certificate from.
 func (p *preflight) checkKubelet(ctx context.Context, c doctor.Check, node string) []doctor.Check {
 	var config struct {
 		Kubelet *struct {
@@ -76,7 +73,6 @@ func (p *preflight) checkKubelet(ctx context.Context, c doctor.Check, node strin
 			"the command below pins those that no CA has signed")
 }
 
-// checkRequests looks for requests for certificates that wait for approval.
 func (p *preflight) checkRequests(ctx context.Context, c doctor.Check) []doctor.Check {
 	err := doctor.Each(ctx, p.kube.CertificatesV1().CertificateSigningRequests().List,
 		metav1.ListOptions{FieldSelector: "spec.signerName=" + certificatesv1.KubeletServingSignerName},

@@ -1,11 +1,13 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -13,57 +15,82 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/internal/command"
 )
 
-const (
-	movePage    = "https://github.com/kube-vitals/kube-vitals/blob/main/docs/moving-from-metrics-server.md"
-	adapterPage = "https://github.com/kube-vitals/kube-vitals/blob/main/docs/moving-from-prometheus-adapter.md"
-)
-
 // helmRelease is a release of helm. Its names are parts of commands, so they are empty unless both are DNS names.
 type helmRelease struct{ name, namespace string }
 
-func releaseOf(o *metav1.ObjectMeta) (r helmRelease) {
-	r.name = command.Name(o.Annotations[releaseName], "")
-	r.namespace = command.Name(o.Annotations["meta.helm.sh/release-namespace"], "")
+func releaseOf(o *metav1.ObjectMeta) helmRelease {
+	r := helmRelease{command.Name(o.Annotations[releaseName], ""), command.Name(o.Annotations[releaseNamespace], "")}
 	if r.name == "" || r.namespace == "" {
 		return helmRelease{}
 	}
 	return r
 }
 
-// checkOwner finds out who serves metrics.k8s.io.
-func (p *preflight) checkOwner(ctx context.Context, c doctor.Check) []doctor.Check {
+// findInstalled finds kube-vitals by its ClusterRoleBindings, which no tenant can create: a release may be beside
+// another server, or have names of its own. Of several, it prefers that in a namespace.
+func (p *preflight) findInstalled(ctx context.Context, served *doctor.Server, preferred string) error {
+	list := p.kube.RbacV1().ClusterRoleBindings().List
+	return doctor.Each(ctx, list, metav1.ListOptions{}, func(b *rbacv1.ClusterRoleBinding) {
+		name, isServer := strings.CutSuffix(b.Name, ":system:auth-delegator")
+		isOurs := hasMark(&b.ObjectMeta, vitalsMark) || strings.HasPrefix(b.Labels["helm.sh/chart"], "kube-vitals-")
+		if !isServer || !isOurs || len(b.Subjects) == 0 {
+			return
+		}
+		found := doctor.Server{Kind: doctor.KubeVitals, Namespace: b.Subjects[0].Namespace, Service: name}
+		_, err := p.kube.CoreV1().Services(found.Namespace).Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) { // the binding was left behind
+			return
+		}
+		if found.String() == served.String() {
+			served.Kind = doctor.KubeVitals
+		}
+		if p.release == nil || found.Namespace == preferred {
+			p.release, p.server = new(releaseOf(&b.ObjectMeta)), found
+		}
+	})
+}
+
+// checkOwner finds out whether kube-vitals is installed, and who serves metrics.k8s.io.
+func (p *preflight) checkOwner(ctx context.Context, c doctor.Check) (checks []doctor.Check) {
 	a, err := doctor.GetAPIService(ctx, p.kube, "v1beta1")
-	if apierrors.IsNotFound(err) {
-		return c.OK("no server has the APIService v1beta1.metrics.k8s.io")
-	}
-	if err != nil {
-		return c.Denied(err)
-	}
-	seen := a.Metadata.Name + " is served by the API server itself"
-	p.server.Kind = doctor.Other
+	seen, served := a.Metadata.Name+" is served by the API server itself", doctor.Server{Kind: doctor.Other}
 	if s := a.Spec.Service; s != nil {
-		seen = fmt.Sprintf("%s is served by Service %s/%s", a.Metadata.Name, s.Namespace, s.Name)
-		p.server = doctor.Server{Kind: doctor.KindByName(s.Name), Namespace: s.Namespace, Service: s.Name}
+		served = doctor.Server{Kind: doctor.KindByName(s.Name), Namespace: s.Namespace, Service: s.Name}
+		seen = fmt.Sprintf("%s is served by Service %s", a.Metadata.Name, served)
 	}
-	if p.server.Kind == doctor.KubeVitals {
-		r := releaseOf(&a.Metadata)
-		p.release = &r
-		return c.With(doctor.OK, alreadyInstalled, "%s: kube-vitals; the command below upgrades it", seen)
+	unknown := p.findInstalled(ctx, &served, cmp.Or(p.Namespace, served.Namespace))
+	if p.release == nil && err == nil {
+		if p.server = served; served.Kind == doctor.KubeVitals {
+			p.release = new(releaseOf(&a.Metadata))
+		}
 	}
-	o := p.ownerOf(&a.Metadata)
+	switch installed := (doctor.Check{ID: c.ID, Title: "kube-vitals"}); {
+	case p.release != nil:
+		checks = installed.With(doctor.OK, alreadyInstalled, "Service %s is installed: kube-vitals", p.server)
+	case unknown != nil:
+		checks = installed.Denied(unknown)
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return append(checks, c.OK("no server has the APIService v1beta1.metrics.k8s.io")...)
+	case err != nil:
+		return append(checks, c.Denied(err)...)
+	case served.Kind == doctor.KubeVitals:
+		return append(checks, c.OK("%s", seen)...)
+	}
+	o := p.ownerOf(served, &a.Metadata)
 	c.URL = movePage
 	if strings.HasPrefix(o.off, followPage) {
 		c.URL = adapterPage
 	}
 	if o.off == "" {
 		p.values = append(p.values, noAPIService)
-		return c.Warn(doctor.Problem{Reason: ownerManaged, Cure: keep}, "%s: %s", seen, o.name)
+		return append(checks, c.Warn(doctor.Problem{Reason: ownerManaged, Cure: keep}, "%s: %s", seen, o.name)...)
 	}
-	return c.Fail(doctor.Problem{Reason: ownerInstalled, Cure: o.off}, "%s: %s", seen, o.name)
+	return append(checks, c.Fail(doctor.Problem{Reason: ownerInstalled, Cure: o.off}, "%s: %s", seen, o.name)...)
 }
 
-// owner is what has installed another server, usually metrics-server. Most owners restore it, so
-// removing its objects is no cure.
+// owner is what has installed another server. Most owners restore it, so removing its objects is no cure.
 type owner struct {
 	name         string
 	mark         string // of the APIService
@@ -73,24 +100,28 @@ type owner struct {
 }
 
 const (
-	keep       = "keep it: it would be restored. The command below installs kube-vitals beside it, without APIServices"
-	followPage = "follow the page"
-	then       = "then run the command below" // the end of sentences about how to switch a server off
+	movePage    = "https://github.com/kube-vitals/kube-vitals/blob/main/docs/moving-from-metrics-server.md"
+	adapterPage = "https://github.com/kube-vitals/kube-vitals/blob/main/docs/moving-from-prometheus-adapter.md"
+	keep        = "keep it: it would be restored. The command below installs kube-vitals beside it, without APIServices"
+	followPage  = "follow the page"
+	then        = "then run the command below" // the end of sentences about how to switch a server off
 
-	releaseName  = "meta.helm.sh/release-name"
-	addonManager = "addonmanager.kubernetes.io/mode"
-	kopsAddon    = "addon.kops.k8s.io/name=metrics-server.addons.k8s.io"
-	k0sStack     = "k0s.k0sproject.io/stack=metricserver"
-	minikubeOff  = "switch it off, " + then + "\nminikube addons disable metrics-server"
-	k3sOff       = "start every k3s server with --disable=metrics-server, which deletes it, " + then
-	deleteLeft   = "kubectl delete apiservice,clusterrole,clusterrolebinding --selector "
-	deleteIn     = "\nkubectl delete deployment,service,serviceaccount,rolebinding,poddisruptionbudget " +
+	vitalsMark       = "app.kubernetes.io/name=kube-vitals"
+	releaseName      = "meta.helm.sh/release-name"
+	releaseNamespace = "meta.helm.sh/release-namespace"
+	addonManager     = "addonmanager.kubernetes.io/mode"
+	kopsAddon        = "addon.kops.k8s.io/name=metrics-server.addons.k8s.io"
+	k0sStack         = "k0s.k0sproject.io/stack=metricserver"
+	minikubeOff      = "switch it off, " + then + "\nminikube addons disable metrics-server"
+	k3sOff           = "start every k3s server with --disable=metrics-server, which deletes it, " + then
+	deleteLeft       = "kubectl delete apiservice,clusterrole,clusterrolebinding --selector "
+	deleteIn         = "\nkubectl delete deployment,service,serviceaccount,rolebinding,poddisruptionbudget " +
 		"--namespace kube-system --selector "
 )
 
 // owners are all that are known. The first match counts. docs/distributions.md has further sources.
 var owners = []owner{
-	{name: "kube-vitals' own APIService, which was changed", mark: "app.kubernetes.io/name=kube-vitals",
+	{name: "kube-vitals' own APIService, which was changed", mark: vitalsMark,
 		off: "this prints how to restore it, if kube-vitals is installed\nkubectl vitals doctor"},
 	{name: "an addon of minikube", mark: "kubernetes.io/minikube-addons", off: minikubeOff},
 	{name: "an addon of minikube", mark: addonManager, distribution: "minikube", off: minikubeOff},
@@ -124,9 +155,8 @@ var owners = []owner{
 		off: "switch it off, " + then + "\nmicrok8s disable metrics-server"},
 }
 
-// ownerOf recognizes the owner by the labels, annotations and managers of the APIService. A tenant cannot
-// create one, unlike the Service to which it leads.
-func (p *preflight) ownerOf(o *metav1.ObjectMeta) owner {
+// ownerOf recognizes the owner by the metadata of the APIService: tenants cannot create one, unlike its Service.
+func (p *preflight) ownerOf(server doctor.Server, o *metav1.ObjectMeta) owner {
 	r := releaseOf(o)
 	for _, known := range owners {
 		matches := hasMark(o, known.mark) || slices.ContainsFunc(o.ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
@@ -139,12 +169,11 @@ func (p *preflight) ownerOf(o *metav1.ObjectMeta) owner {
 		}
 	}
 	switch {
-	case p.server.Namespace == "openshift-monitoring": // no tenant may create it
+	case server.Namespace == "openshift-monitoring": // no tenant may create it
 		return owner{name: "OpenShift's"}
-	case strings.Contains(p.server.Service, "prometheus-adapter"):
-		return owner{name: "prometheus-adapter",
-			off: followPage + ", which moves its resource metrics to kube-vitals"}
-	case p.server.Kind != doctor.MetricsServer:
+	case strings.Contains(server.Service, "prometheus-adapter"):
+		return owner{name: "prometheus-adapter", off: followPage + ", which moves its resource metrics to kube-vitals"}
+	case server.Kind != doctor.MetricsServer:
 		return owner{name: "an unknown server", off: "remove the APIService from that server, " + then}
 	case r.name != "":
 		return owner{name: "the helm release " + r.namespace + "/" + r.name, off: "move without a failed request, as the " +

@@ -1,7 +1,6 @@
 // Package preflight examines a cluster before kube-vitals is installed: which distribution it is,
 // who serves metrics.k8s.io, which certificates the kubelets have, and whether a pod can run. From
 // that it chooses a preset and values of the chart, and prints the command that installs it.
-//
 // It only reads, and only from the API server.
 package preflight
 
@@ -27,8 +26,9 @@ var (
 			"kubectl get csr\nkubectl describe csr"}
 	certificatesUnknown = doctor.Problem{Reason: "certificates-unknown", Cure: usualValues}
 	hostNetworkNeeded   = doctor.Problem{Reason: "host-network-needed"}
-	noNodeForPod        = doctor.Problem{Reason: "no-node-for-pod", Cure: "add a node, or set tolerations in the chart"}
-	noNodes             = doctor.Problem{Reason: "no-nodes", Cure: "add a node"}
+	noNodeForPod        = doctor.Problem{Reason: "no-node-for-pod",
+		Cure: "end the maintenance of a cordoned node (kubectl uncordon), add a node, or set tolerations in the chart"}
+	noNodes = doctor.Problem{Reason: "no-nodes", Cure: "add a node"}
 )
 
 const (
@@ -57,7 +57,7 @@ type preflight struct {
 
 // Examine runs all checks before an installation. Its errors are those of doctor.Examine.
 func Examine(ctx context.Context, c doctor.Config) (*doctor.Report, error) {
-	p := &preflight{Config: c, server: doctor.Server{Kind: doctor.None}}
+	p := &preflight{Config: c, server: doctor.Server{Kind: doctor.None}, presets: []string{}}
 	c.Steps = func(kube kubernetes.Interface) []doctor.Step {
 		p.kube = kube
 		return []doctor.Step{
@@ -77,7 +77,6 @@ func Examine(ctx context.Context, c doctor.Config) (*doctor.Report, error) {
 	return report, err
 }
 
-// checkInstall chooses the values, and returns the command.
 func (p *preflight) checkInstall(_ context.Context, c doctor.Check) []doctor.Check {
 	values := slices.Clone(p.values)
 	switch { // what was seen counts more than what is usual for the distribution
@@ -87,8 +86,13 @@ func (p *preflight) checkInstall(_ context.Context, c doctor.Check) []doctor.Che
 		values = slices.DeleteFunc(values, func(value string) bool { return value == pin })
 	}
 	slices.Sort(values)
-	cure := p.command(slices.Compact(values))
+	values = slices.Compact(values)
+	cure := p.command(values)
 	p.install = &doctor.Install{Distribution: p.distribution, Presets: p.presets, Command: cure}
+	if cure == "" {
+		cure = "not by helm: update it as it was installed, with kubectl apply or a GitOps tool, and these values: " +
+			cmp.Or(strings.Join(values, ", "), "the default ones")
+	}
 	if p.distribution == openShift {
 		cure = "copy OpenShift's CA of kubelets first, as docs/distributions.md#openshift shows\n" + cure
 	}
@@ -109,7 +113,7 @@ func (p *preflight) checkInstall(_ context.Context, c doctor.Check) []doctor.Che
 // released matches the versions whose chart and image are published.
 var released = regexp.MustCompile(`^v\d+\.\d+\.\d+$`)
 
-// command returns the command of helm. Without a release, it is that of a checkout.
+// command returns that of helm, or "" if kube-vitals is installed without it. Without a release, it needs a checkout.
 func (p *preflight) command(values []string) string {
 	chart, image := "charts/kube-vitals", " --set image.repository=REGISTRY/kube-vitals,image.tag=TAG"
 	if released.MatchString(p.Version) {
@@ -117,9 +121,10 @@ func (p *preflight) command(values []string) string {
 		image = ""
 	}
 	run, namespace := "helm install kube-vitals "+chart, p.Namespace
-	if r := p.release; r != nil {
-		run = "helm upgrade " + cmp.Or(r.name, "kube-vitals") + " " + chart + " --reset-then-reuse-values"
-		namespace = cmp.Or(r.namespace, namespace)
+	if r := p.release; r != nil && r.name == "" {
+		return ""
+	} else if r != nil {
+		run, namespace = "helm upgrade "+r.name+" "+chart+" --reset-then-reuse-values", r.namespace
 	}
 	run += " --namespace " + command.Name(cmp.Or(namespace, "kube-system"), "NAMESPACE") + image
 	for _, value := range values {

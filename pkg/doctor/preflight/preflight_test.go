@@ -17,6 +17,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
@@ -30,6 +31,7 @@ import (
 const (
 	apiServicePath = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.metrics.k8s.io"
 	csrs           = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+	bindings       = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 	daemonSets     = "/apis/apps/v1/namespaces/kube-system/daemonsets"
 	configMaps     = "/api/v1/namespaces/kube-system/configmaps/"
 	credentials    = "credentials-of-the-admin"
@@ -60,6 +62,8 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(api.Close)
 	w.client = rest.Config{Host: api.URL, BearerToken: credentials}
 	w.client.ContentType = "application/json" // instead of protobuf
+	w.objects["/api"] = map[string]any{}
+	w.objects[bindings] = &rbacv1.ClusterRoleBindingList{}
 	w.objects["/version"] = map[string]string{"gitVersion": "v1.36.3"}
 	w.objects[configMaps+"extension-apiserver-authentication"] = &corev1.ConfigMap{Data: map[string]string{
 		"requestheader-client-ca-file": string(w.ca.PEM()), "client-ca-file": string(w.ca.PEM()),
@@ -182,8 +186,9 @@ func (w *world) examine() result {
 	}
 	p.Finish(report)
 	encoded, err := json.Marshal(report)
-	if err != nil || bytes.Contains(encoded, []byte(credentials)) || strings.Contains(text.String(), credentials) {
-		w.t.Errorf("error %v, or the output has the credentials:\n%s", err, text.String())
+	if err != nil || bytes.Contains(encoded, []byte(":null")) || bytes.Contains(encoded, []byte(credentials)) ||
+		strings.Contains(text.String(), credentials) {
+		w.t.Errorf("error %v, or the output has null or the credentials: %s", err, encoded)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -655,8 +660,8 @@ func TestKubelets(t *testing.T) {
 		}
 		w.selfSigned("old").Status.NodeInfo.KubeletVersion = "v1.35.0"
 		r := w.examine()
-		if !strings.Contains(r.text, "4 of 5 kubelets examined: ") || !strings.Contains(r.text, "! kubelet TLS ") ||
-			!strings.Contains(r.text, "1 of 5 kubelets examined: they sign") ||
+		if !strings.Contains(r.text, "4 of 5 kubelets examined (21 in the cluster): ") ||
+			!strings.Contains(r.text, "! kubelet TLS ") || !strings.Contains(r.text, "1 of 5 kubelets examined (21 in the") ||
 			!strings.HasSuffix(r.Install.Command, " --set kubelet.tls=pin") {
 			t.Errorf("got\n%s", r.text)
 		}
@@ -681,6 +686,30 @@ func TestNodes(t *testing.T) {
 		w.signed("b").Labels[corev1.LabelOSStable] = "windows"
 		c := w.examine().want(t, "scheduling", doctor.Warning, noNodeForPod.Reason)
 		if !strings.Contains(c.Seen, "no Linux node accepts") || !strings.Contains(c.Seen, "team") {
+			t.Errorf("got %+v", c)
+		}
+	})
+	controlPlaneTaint := corev1.Taint{Key: controlPlane, Effect: corev1.TaintEffectNoSchedule}
+	t.Run("a control plane with another taint", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.signed("a").Spec.Taints = []corev1.Taint{controlPlaneTaint, {Key: "team", Effect: corev1.TaintEffectNoSchedule}}
+		r := w.examine()
+		c := r.want(t, "scheduling", doctor.Warning, noNodeForPod.Reason)
+		if !strings.Contains(c.Seen, controlPlane+", team") || strings.Contains(r.Install.Command, "tolerations") {
+			t.Errorf("got %+v, %s", c, r.Install.Command)
+		}
+	})
+	t.Run("cordoned", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		n := w.signed("worker")
+		n.Spec.Unschedulable = true
+		n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}}
+		n = w.signed("cp")
+		n.Spec.Unschedulable, n.Spec.Taints = true, []corev1.Taint{controlPlaneTaint}
+		c := w.examine().want(t, "scheduling", doctor.Warning, noNodeForPod.Reason)
+		if !slices.Equal(c.Objects, []string{"worker"}) || !strings.Contains(c.Cure, "uncordon") {
 			t.Errorf("got %+v", c)
 		}
 	})
@@ -713,6 +742,80 @@ func TestInstalled(t *testing.T) {
 	}
 }
 
+// bind adds the ClusterRoleBinding of an installed kube-vitals, and its Service.
+func (w *world) bind(namespace, name string, meta metav1.ObjectMeta) {
+	meta.Name = name + ":system:auth-delegator"
+	list := w.objects[bindings].(*rbacv1.ClusterRoleBindingList)
+	list.Items = append(list.Items, rbacv1.ClusterRoleBinding{ObjectMeta: meta, Subjects: []rbacv1.Subject{
+		{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: namespace}}})
+	w.objects["/api/v1/namespaces/"+namespace+"/services/"+name] = &corev1.Service{}
+}
+
+// TestInstalledBeside examines clusters that have kube-vitals although the name of v1beta1's Service does not show it.
+func TestInstalledBeside(t *testing.T) {
+	t.Parallel()
+	ours := func(name, app string) metav1.ObjectMeta {
+		meta := release(name)
+		meta.Labels = map[string]string{"app.kubernetes.io/name": app, "helm.sh/chart": "kube-vitals-0.2.0"}
+		return meta
+	}
+	const upgrade = "helm upgrade vitals oci://ghcr.io/kube-vitals/charts/kube-vitals --version 0.2.0 " +
+		"--reset-then-reuse-values --namespace kube-system"
+	for name, tt := range map[string]struct {
+		world   func(w *world)
+		command string
+		server  string
+	}{
+		"beside the server of GKE": {func(w *world) {
+			w.nodes[0].Status.NodeInfo.KubeletVersion = "v1.36.3-gke.1000"
+			w.metricsServer("kube-system", "metrics-server", label("addonmanager.kubernetes.io/mode", "Reconcile"))
+			w.bind("monitoring", "vitals-kube-vitals", ours("vitals", "kube-vitals"))
+		}, upgrade + beside, "monitoring/vitals-kube-vitals"},
+		"without APIServices": {func(w *world) { w.bind("kube-system", "kube-vitals", ours("vitals", "kube-vitals")) },
+			upgrade, "kube-system/kube-vitals"},
+		"nameOverride": {func(w *world) {
+			w.metricsServer("kube-system", "vitals-metrics", ours("vitals", "metrics"))
+			w.bind("kube-system", "vitals-metrics", ours("vitals", "metrics"))
+		}, upgrade, "kube-system/vitals-metrics"},
+		"fullnameOverride": {func(w *world) {
+			w.metricsServer("kube-system", "metrics-server", ours("vitals", "kube-vitals"))
+			w.bind("kube-system", "metrics-server", ours("vitals", "kube-vitals"))
+		}, upgrade, "kube-system/metrics-server"},
+		"kubectl apply": {func(w *world) {
+			w.metricsServer("kube-system", "kube-vitals", label("app.kubernetes.io/name", "kube-vitals"))
+			w.bind("kube-system", "kube-vitals", label("app.kubernetes.io/name", "kube-vitals"))
+		}, "", "kube-system/kube-vitals"},
+		"--namespace of the second release": {func(w *world) {
+			w.namespace = "b"
+			w.metricsServer("kube-system", "kube-vitals", ours("first", "kube-vitals"))
+			meta := ours("second", "kube-vitals")
+			meta.Annotations["meta.helm.sh/release-namespace"] = "b"
+			w.bind("b", "second-kube-vitals", meta)
+			w.bind("kube-system", "kube-vitals", ours("first", "kube-vitals"))
+		}, "helm upgrade second oci://ghcr.io/kube-vitals/charts/kube-vitals --version 0.2.0 " +
+			"--reset-then-reuse-values --namespace b", "b/second-kube-vitals"},
+		"a binding that was left behind, and others": {func(w *world) {
+			w.bind("kube-system", "kube-vitals", ours("vitals", "kube-vitals"))
+			delete(w.objects, "/api/v1/namespaces/kube-system/services/kube-vitals")
+			w.bind("kube-system", "metrics-server", label("app.kubernetes.io/name", "metrics-server"))
+		}, helmInstall, "/"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.signed("a")
+			tt.world(w)
+			r := w.examine()
+			if r.Install.Command != tt.command || r.Server.String() != tt.server || r.Summary[doctor.Failed] > 0 {
+				t.Errorf("got %s, %s\n%s", r.Install.Command, r.Server, r.text)
+			}
+			if tt.command == "" && (strings.Contains(r.text, "helm upgrade") || !strings.Contains(r.text, "kubectl apply")) {
+				t.Errorf("got\n%s", r.text)
+			}
+		})
+	}
+}
+
 // TestDevelopmentVersion checks that a version without a release uses the chart of a checkout.
 func TestDevelopmentVersion(t *testing.T) {
 	t.Parallel()
@@ -733,7 +836,7 @@ func TestNoPermissions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.signed("a")
-	w.forbid("/version", "/api/v1/nodes", apiServicePath, csrs, daemonSets,
+	w.forbid("/version", "/api/v1/nodes", apiServicePath, bindings, csrs, daemonSets,
 		configMaps+"extension-apiserver-authentication")
 	r := w.examine()
 	if r.Summary[doctor.Failed] > 0 || r.Summary[doctor.Skipped] < 5 || r.Install == nil ||
