@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -45,7 +46,6 @@ func main() {
 	os.Exit(code)
 }
 
-// run runs the plugin and returns the exit code.
 func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	o := &options{out: out}
 	cmd := o.command()
@@ -93,11 +93,11 @@ func (o *options) command() *cobra.Command {
 			RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), examine) }})
 	}
 	add("doctor", "Find out why a cluster has no metrics, or not all",
-		"doctor examines the chain from the API server to the kubelets. For each link it prints what it sees\n"+
-			"and what to do.", doctor.Examine)
+		"doctor examines each link from the API server to the kubelets, and prints what it sees and what to do.",
+		doctor.Examine)
 	add("preflight", "Examine a cluster before an installation",
-		"preflight examines a cluster before kube-vitals is installed, and prints the command of helm that\n"+
-			"fits it.", preflight.Examine)
+		"preflight examines a cluster before kube-vitals is installed, and prints the command of helm that fits it.",
+		preflight.Examine)
 	return root
 }
 
@@ -112,7 +112,7 @@ func (o *options) run(ctx context.Context, examine examiner) error {
 	klog.LogToStderr(false) // the library logs failures that the checks report
 	klog.SetOutput(io.Discard)
 	file, ok := o.out.(*os.File) // control characters are for terminals only
-	terminal := ok && term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb"
+	terminal := ok && term.IsTerminal(int(file.Fd())) && hasEscapes(runtime.GOOS, os.Getenv)
 	printer := &doctor.Printer{Out: o.out, Terminal: terminal, Color: terminal && os.Getenv("NO_COLOR") == "", All: o.all}
 	if o.output == "text" {
 		o.config.Start, o.config.Done = printer.Start, printer.Done
@@ -133,10 +133,15 @@ func (o *options) run(ctx context.Context, examine examiner) error {
 		return fmt.Errorf("the examination was interrupted: %w", err)
 	case report.Summary[doctor.Failed] > 0:
 		o.code = exitBroken
-	default:
+	case report.Summary[doctor.Skipped] < len(report.Checks)-1: // more than the API server was examined
 		o.code = exitHealthy
 	}
 	return nil
+}
+
+// hasEscapes reports whether a terminal understands escape sequences: by default, a console of Windows does not.
+func hasEscapes(goos string, getenv func(string) string) bool {
+	return getenv("TERM") != "dumb" && (goos != "windows" || getenv("TERM")+getenv("WT_SESSION") != "")
 }
 
 // complete sets how to reach the cluster. It reports all wrong flags at once.
@@ -154,7 +159,7 @@ func (o *options) complete() (err error) {
 	o.config.Client, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
 		&clientcmd.ConfigOverrides{CurrentContext: o.context}).ClientConfig()
 	if clientcmd.IsEmptyConfig(err) { // the library names no file
-		err = fmt.Errorf("no cluster in %s", strings.Join(rules.GetLoadingPrecedence(), ", "))
+		err = fmt.Errorf("no current context with a cluster in %s", strings.Join(rules.GetLoadingPrecedence(), ", "))
 	}
 	if err != nil {
 		errs = append(errs, fmt.Errorf("cannot use the kubeconfig: set --kubeconfig or --context: %w", err))

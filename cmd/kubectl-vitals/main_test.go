@@ -2,6 +2,9 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +18,24 @@ func TestFlags(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(file, []byte(kubeconfig), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	api := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/version" && r.URL.Path != "/api" {
+			out.WriteHeader(http.StatusForbidden)
+			fmt.Fprint(out, `{"kind":"Status","code":403,"reason":"Forbidden","message":"u cannot do this"}`)
+			return
+		}
+		fmt.Fprint(out, "{}")
+	}))
+	t.Cleanup(api.Close)
+	stranger, noContext := file+"-stranger", file+"-no-context"
+	for name, content := range map[string]string{
+		stranger:  strings.ReplaceAll(kubeconfig, "https://127.0.0.1:1", api.URL),
+		noContext: strings.ReplaceAll(kubeconfig, "current-context: c", ""),
+	} {
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	t.Setenv("KUBECONFIG", "/missing")
 	tests := []struct {
@@ -31,10 +52,12 @@ func TestFlags(t *testing.T) {
 		{[]string{"doctor", "cluster"}, exitUnexamined, "", `unknown command "cluster"`},
 		{[]string{"doctor", "-o", "yaml"}, exitUnexamined, "", "--output must be text or json"},
 		{[]string{"doctor", "--timeout=0s"}, exitUnexamined, "", "--timeout must be above 0"},
-		{[]string{"doctor"}, exitUnexamined, "", "no cluster in /missing"},
+		{[]string{"doctor"}, exitUnexamined, "", "no current context with a cluster in /missing"},
 		{[]string{"doctor", "--kubeconfig=missing", "-o", "yaml"}, exitUnexamined, "", "set --kubeconfig or --context"},
 		{[]string{"doctor", "--kubeconfig", file, "--context=missing"}, exitUnexamined, "", `"missing"`},
 		{[]string{"doctor", "--kubeconfig", file}, exitUnexamined, "✗ API server", ""},
+		{[]string{"doctor", "--kubeconfig", stranger}, exitUnexamined, "1 ok, 0 failed, 0 with a warning", ""},
+		{[]string{"doctor", "--kubeconfig", noContext}, exitUnexamined, "", "no current context"},
 		{[]string{"preflight", "--kubeconfig", file}, exitUnexamined, "✗ API server", ""},
 		{[]string{"doctor", "--kubeconfig", file, "--output=json"}, exitUnexamined, `"reason": "api-server-unreachable"`, ""},
 	}
@@ -45,6 +68,23 @@ func TestFlags(t *testing.T) {
 			(tt.err == "") != (errOut.Len() == 0) {
 			t.Errorf("%q: got %d, %q, %q, want %d, %q, %q", tt.args, code, out.String(), errOut.String(), tt.code, tt.out,
 				tt.err)
+		}
+	}
+}
+
+func TestEscapes(t *testing.T) {
+	for _, tt := range []struct {
+		goos, terminal, windowsTerminal string
+		want                            bool
+	}{
+		{"linux", "xterm", "", true}, {"linux", "", "", true}, {"linux", "dumb", "", false},
+		{"windows", "", "", false}, {"windows", "", "0123", true}, {"windows", "xterm", "", true},
+	} {
+		getenv := func(name string) string {
+			return map[string]string{"TERM": tt.terminal, "WT_SESSION": tt.windowsTerminal}[name]
+		}
+		if got := hasEscapes(tt.goos, getenv); got != tt.want {
+			t.Errorf("%+v: got %t", tt, got)
 		}
 	}
 }

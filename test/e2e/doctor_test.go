@@ -188,7 +188,7 @@ func (c *testCluster) checkHealthyOutput(t *testing.T) {
 		t.Errorf("got exit code %d, %v\n%s", code, err, text)
 	}
 	code, text, err = c.vitals(t.Context(), plugin, "doctor", c.stranger(t))
-	if err != nil || code != 0 || strings.Contains(text, "✗") || !strings.Contains(text,
+	if err != nil || code != 2 || strings.Contains(text, "✗") || !strings.Contains(text,
 		`you cannot get resource "apiservices"`) {
 		t.Errorf("without permissions: got exit code %d, %v\n%s", code, err, text)
 	}
