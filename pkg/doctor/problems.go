@@ -24,15 +24,15 @@ var (
 	noConnection         = Problem{"no-connection", ""}
 	nodezUnavailable     = Problem{"nodez-unavailable", "upgrade with the chart, which allows /nodez; see the next checks"}
 	engineStarting       = Problem{"engine-not-read", "see the log of kube-vitals, and run doctor again"}
-	enginePartial        = Problem{"engine-partial", "see the engine's or its stores' log; metrics stay until they expire"}
-	engineFile           = Problem{"engine-config-rejected", "see the error in its log; correct source.prometheus.config"}
+	enginePartial        = Problem{"engine-partial", "see the log of the engine or its stores; old metrics expire"}
+	engineFile           = Problem{"engine-config-rejected", "see kube-vitals' log, and correct source.prometheus.config"}
 	engineSeries         = Problem{"engine-series-missing", "see preset, queries and the engine's metric_relabel_configs"}
-	engineOtherNodes     = Problem{"engine-other-nodes", "set matchers to this cluster's labels: equal names are mixed"}
+	engineOtherNodes     = Problem{"engine-other-nodes", "set matchers in --prometheus-config to this cluster's labels"}
 	scrapeInterval       = Problem{"scrape-interval-long", "scrape them every 15 to 30 s, or raise --max-sample-age"}
 	frontCAMissing       = Problem{"request-header-ca-missing",
 		"start kube-apiserver with --requestheader-client-ca-file, --proxy-client-cert-file and --proxy-client-key-file, " +
 			"then restart kube-vitals"}
-	frontCAInvalid      = Problem{"request-header-ca-invalid", "renew the CA in this file of kube-apiserver"}
+	frontCAInvalid      = Problem{"request-header-ca-invalid", "renew the CA in --requestheader-client-ca-file"}
 	clientCAMissing     = Problem{"client-ca-missing", "set kube-apiserver's --client-ca-file if clients use certificates"}
 	notInstalled        = Problem{"not-installed", "this prints a command that fits the cluster\nkubectl vitals preflight"}
 	serverUnconfirmed   = Problem{"server-unconfirmed", "if you have installed one, run doctor with its --namespace"}
@@ -44,7 +44,7 @@ var (
 		"leave it if kube-vitals runs beside that server on purpose (apiService.create=false); otherwise, this names who " +
 			"owns the metrics API, and what to do\nkubectl vitals preflight"}
 	apiServiceUnavailable = Problem{"apiservice-unavailable", "see the other checks; it follows its cause by some seconds"}
-	apiServerRejected     = Problem{"api-server-rejected", "check the CA for it (aggregation), and restart kube-vitals"}
+	apiServerRejected     = Problem{"api-server-rejected", "check the CAs (see aggregation), and restart kube-vitals"}
 	serverUnreachable     = Problem{"server-unreachable",
 		"let the API server connect to the pods: check firewalls and NetworkPolicies for the port of the container; " +
 			"where it has no route to pods, set hostNetwork.enabled"}
