@@ -3,10 +3,15 @@ package filter
 import (
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+	"k8s.io/klog/v2"
+
+	"github.com/kube-vitals/kube-vitals/pkg/internal/fair"
 )
 
 const (
@@ -57,27 +62,57 @@ func (w *deadlineWriter) Write(p []byte) (written int, err error) {
 	}
 }
 
-// Listener returns connections that break if the client does not read from them. A deadline of a stream
+// listener returns connections that break if the client does not read from them. A deadline of a stream
 // does not help then, because HTTP/2 resets a stream by a frame that the client must read.
-type Listener struct {
+//
+// The headers of a request take up to ConnectionMemory before any filter sees it, so clients share a number of
+// connections by their addresses. Further ones are closed.
+type listener struct {
 	net.Listener
-	MaxWriteTime time.Duration
+	maxWriteTime time.Duration
+	open         *fair.Pool // of connections
+	logRefused   rate.Sometimes
 }
 
+// NewListener returns a listener that shares at most a number of connections among clients.
+func NewListener(l net.Listener, maxWriteTime time.Duration, maxConnections int64) net.Listener {
+	return &listener{l, maxWriteTime, fair.NewPool(maxConnections), rate.Sometimes{Interval: time.Minute}}
+}
+
+// ConnectionMemory is what the headers of a request may take: a MiB of short ones becomes a map six times as large.
+const ConnectionMemory = 6 << 20
+
 // Accept implements net.Listener.
-func (l Listener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		address, _, _ := net.SplitHostPort(c.RemoteAddr().String()) // "" shares, too
+		if l.open.Take(address, 1) {
+			release := sync.OnceFunc(func() { l.open.Return(address, 1) })
+			return &deadlineConn{Conn: c, maxWriteTime: l.maxWriteTime, release: release}, nil
+		}
+		_ = c.Close() // nothing was read or written
+		l.logRefused.Do(func() {
+			klog.ErrorS(nil, "Refused a connection: too many are open (logged once a minute)", "client", address)
+		})
 	}
-	return &deadlineConn{Conn: c, maxWriteTime: l.MaxWriteTime}, nil
 }
 
 // deadlineConn is a connection with a deadline for each write.
 type deadlineConn struct {
 	net.Conn
 	maxWriteTime time.Duration
+	release      func()
 	other        atomic.Pointer[time.Time] // the deadline that the server has set
+}
+
+// Close implements net.Conn.
+func (c *deadlineConn) Close() error {
+	c.release()
+	return c.Conn.Close()
 }
 
 // SetWriteDeadline implements net.Conn.

@@ -92,7 +92,7 @@ func TestStalledResponses(t *testing.T) {
 		}), time.Minute, MaxWriteTime)
 		listener := make(testenv.Listener)
 		server := &http.Server{Handler: h}
-		go server.Serve(Listener{listener, MaxWriteTime})
+		go server.Serve(NewListener(listener, MaxWriteTime, 10))
 		defer server.Close()
 		client := listener.Dial()
 		defer client.Close()
@@ -172,7 +172,7 @@ func TestStalledStreams(t *testing.T) {
 func TestStalledConnections(*testing.T) {
 	client, server := net.Pipe()
 	defer client.Close()
-	conn := &deadlineConn{Conn: server, maxWriteTime: time.Millisecond}
+	conn := &deadlineConn{Conn: server, maxWriteTime: time.Millisecond, release: func() {}}
 	broken := make(chan bool)
 	go func() {
 		serveHTTP2(conn, http.NotFoundHandler())
@@ -180,6 +180,53 @@ func TestStalledConnections(*testing.T) {
 	}()
 	io.WriteString(client, http2.ClientPreface) // fails if the connection is broken already
 	<-broken
+}
+
+// TestConnectionsAreShared opens connections from several addresses: the listener allows two.
+func TestConnectionsAreShared(t *testing.T) {
+	tcp, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, accepted := NewListener(tcp, testenv.Patience, 2), make(chan net.Conn, 10)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				close(accepted)
+				return
+			}
+			io.WriteString(conn, "x")
+			accepted <- conn
+		}
+	}()
+	defer func() {
+		l.Close()
+		for conn := range accepted {
+			conn.Close()
+		}
+	}()
+	open := func(from string, want bool) {
+		t.Helper()
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		conn, err := dialer.DialContext(t.Context(), "tcp", tcp.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		if n, err := conn.Read(make([]byte, 1)); (n == 1) != want {
+			t.Errorf("a connection from %s: read %d bytes, error %v, want it open: %t", from, n, err, want)
+		}
+	}
+	open("127.0.0.1", true)
+	open("127.0.0.1", false) // the rest is for others
+	open("127.0.0.2", true)
+	open("127.0.0.3", false)
+	conn := <-accepted
+	conn.Close()
+	conn.Close() // counts once
+	open("127.0.0.3", true)
+	open("127.0.0.4", false)
 }
 
 // TestStalledStreamsLeaveTheirConnection checks that responses that are given up do not affect others
@@ -197,7 +244,7 @@ func TestStalledStreamsLeaveTheirConnection(t *testing.T) {
 	})
 	conn, server := net.Pipe()
 	defer conn.Close()
-	go serveHTTP2(&deadlineConn{Conn: server, maxWriteTime: testenv.Patience}, h)
+	go serveHTTP2(&deadlineConn{Conn: server, maxWriteTime: testenv.Patience, release: func() {}}, h)
 	client, err := (&http2.Transport{}).NewClientConn(conn) //nolint:staticcheck // without TLS
 	if err != nil {
 		t.Fatal(err)

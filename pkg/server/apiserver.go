@@ -74,7 +74,8 @@ func (a *assembly) addChecks(config *genericapiserver.Config, required readiness
 // first. That of pkg/api comes after authorization: it needs the request info and the user.
 func (a *assembly) addFilters(config *genericapiserver.Config, required readiness, codecs serializer.CodecFactory) {
 	writeTime := cmp.Or(a.maxWriteTime, filter.MaxWriteTime)
-	config.SecureServing.Listener = filter.Listener{Listener: config.SecureServing.Listener, MaxWriteTime: writeTime}
+	config.SecureServing.Listener = filter.NewListener(config.SecureServing.Listener, writeTime,
+		maxConnections(memoryLimit()))
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
 		handler = api.WithResponseMemory(handler, codecs, responseMemory(memoryLimit()))
 		handler = genericapiserver.DefaultBuildHandlerChain(handler, config)
@@ -82,6 +83,15 @@ func (a *assembly) addFilters(config *genericapiserver.Config, required readines
 		handler = filter.WithDeadline(handler, config.RequestTimeout, writeTime)
 		return filter.WithDrain(handler, config.ShutdownInitiatedNotify())
 	}
+}
+
+// maxConnections returns how many clients may have open, with a memory limit of the container in bytes; 0: none.
+// The headers of their requests take at most three quarters of it, and those of one client three eighths.
+func maxConnections(limit uint64) int64 {
+	if limit == 0 {
+		return 512
+	}
+	return int64(limit / filter.ConnectionMemory * 3 / 4)
 }
 
 // responseMemory returns what responses may take, with a memory limit of the container in bytes; 0: none. The
