@@ -327,7 +327,7 @@ func (n *modelNode) overlooked(r reported) bool {
 	_, removed := n.removed[r.key.podKey]
 	before := n.ended[r.key]
 	fell := before != nil && has(r.sample, usage.HasCPU) && r.sample.CPUSeconds < before.since.CPUSeconds
-	return removed || before != nil && before.since.Has != 0 && !fell
+	return removed || before != nil && !fell
 }
 
 func (m *model) putSummary(n *modelNode, r report, in *incoming) {
@@ -576,7 +576,8 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 				v.skip(s)
 				v.since.StartedAt = s.StartedAt
 			}
-		case v.known && v.dense == nil && 4*elapsed < in.model.rateWindow: // 1: once, such as by an early scrape
+		case v.known && (v.dense == nil || v.sparse > 0) && 4*elapsed < min(in.model.rateWindow, 15*time.Second):
+			// 1: once, such as by an early scrape
 			v.older = 0
 			v.skip(s)
 		default:

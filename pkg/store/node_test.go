@@ -73,6 +73,9 @@ func TestContainersThatRanBefore(t *testing.T) { // rule 4
 			scrape(0, q(0), of("p/a", sample(0, 100))), scrape(15, q(15)), scrape(30, q(30), withoutCPU(20)),
 			scrape(45, q(45), of("p/a", started(20, sample(45, 103)))),
 		},
+		"overlooked once before it had CPU, and its start has moved": {
+			scrape(0, q(0), withoutCPU(-999)), scrape(15, q(15)), scrape(30, q(30), of("p/a", started(10, sample(30, 100)))),
+		},
 		"without CPU for a minute, and its start has moved": {
 			scrape(0, q(0)), scrape(15, q(15), withoutCPU(10)), scrape(75, q(75), of("p/a", started(55, sample(75, 60)))),
 		},

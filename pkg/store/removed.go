@@ -70,7 +70,7 @@ func (n *node) wasOverlooked(key containerKey, s *usage.ContainerSample) bool {
 // endContainer notes that a container is no longer part of its pod. It remembers the readings of at
 // most MaxContainers containers.
 func (n *node) endContainer(c *container, now usage.Time) {
-	if c.sampled && len(n.ended) < n.config.MaxContainers {
+	if len(n.ended) < n.config.MaxContainers {
 		n.ended[c.key()] = endedContainer{c.prev.CPUSeconds, now}
 	}
 	c.pod.changed = true

@@ -6,6 +6,10 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
+// maxShort is the longest rate window of which a quarter is too short for the first rate of dense samples. A
+// quarter of longer ones may be a whole scrape interval.
+const maxShort = 15 * time.Second
+
 // maxOlder is the number of consecutive older samples after which the node's clock is assumed to
 // have been set back, although the offset did not show it.
 const maxOlder = 3
@@ -112,7 +116,8 @@ func (s *series) advance(cur *usage.Sample, a *arrival) bool {
 	amount, verdict := usage.Rate(s.prev.Reading, cur, a.config.MaxSampleAge, a.capacity)
 	isDense, isYoung := verdict == usage.Fresh && amount.Window < a.config.RateWindow*3/5, s.isYoung(cur, a)
 	isTooEarly := verdict == usage.Fresh && isYoung && !isDense
-	isShort := verdict == usage.Fresh && s.hasAmount && amount.Window < a.config.RateWindow/4 && !s.history.hasPoints()
+	isShort := verdict == usage.Fresh && s.hasAmount && amount.Window < min(a.config.RateWindow, maxShort)/4 &&
+		(!s.history.hasPoints() || s.history.sparse > 0) // those points are too old
 	if isTooEarly || isShort {
 		verdict = usage.Unchanged // so that the next rate covers the time since the previous sample
 	}
