@@ -3,7 +3,6 @@ package filter
 import (
 	"net"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -66,21 +65,28 @@ func (w *deadlineWriter) Write(p []byte) (written int, err error) {
 // does not help then, because HTTP/2 resets a stream by a frame that the client must read.
 //
 // The headers of a request take up to ConnectionMemory before any filter sees it, so clients share a number of
-// connections by their addresses. Further ones are closed.
+// connections by their addresses. A client that connects for each of many requests, until it has a connection
+// of HTTP/2, waits. The number of those that wait is limited, too.
 type listener struct {
 	net.Listener
 	maxWriteTime time.Duration
-	open         *fair.Pool // of connections
+	accepted     *fair.Pool // of all connections
+	open         *fair.Pool // of those that are read from
 	logRefused   rate.Sometimes
 }
 
-// NewListener returns a listener that shares at most a number of connections among clients.
-func NewListener(l net.Listener, maxWriteTime time.Duration, maxConnections int64) net.Listener {
-	return &listener{l, maxWriteTime, fair.NewPool(maxConnections), rate.Sometimes{Interval: time.Minute}}
-}
+const (
+	// ConnectionMemory is what the headers of a request may take: a MiB of short ones becomes a map six times
+	// as large.
+	ConnectionMemory = 6 << 20
+	maxWaiting       = 8 // for each connection that is read from
+)
 
-// ConnectionMemory is what the headers of a request may take: a MiB of short ones becomes a map six times as large.
-const ConnectionMemory = 6 << 20
+// NewListener returns a listener that reads from at most a number of connections at a time.
+func NewListener(l net.Listener, maxWriteTime time.Duration, connections int64) net.Listener {
+	return &listener{Listener: l, maxWriteTime: maxWriteTime, accepted: fair.NewPool(connections * (1 + maxWaiting)),
+		open: fair.NewPool(connections), logRefused: rate.Sometimes{Interval: time.Minute}}
+}
 
 // Accept implements net.Listener.
 func (l *listener) Accept() (net.Conn, error) {
@@ -90,40 +96,69 @@ func (l *listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		address, _, _ := net.SplitHostPort(c.RemoteAddr().String()) // "" shares, too
-		if l.open.Take(address, 1) {
-			release := sync.OnceFunc(func() { l.open.Return(address, 1) })
-			return &deadlineConn{Conn: c, maxWriteTime: l.maxWriteTime, release: release}, nil
+		if l.accepted.Take(address, 1) {
+			return &conn{Conn: c, listener: l, address: address}, nil
 		}
-		_ = c.Close() // nothing was read or written
-		l.logRefused.Do(func() {
-			klog.ErrorS(nil, "Refused a connection: too many are open (logged once a minute)", "client", address)
-		})
+		l.refuse(c, address)
 	}
 }
 
-// deadlineConn is a connection with a deadline for each write.
-type deadlineConn struct {
+func (l *listener) refuse(c net.Conn, address string) {
+	_ = c.Close() // nothing was read or written
+	l.logRefused.Do(func() {
+		klog.ErrorS(nil, "Refused a connection: too many are open (logged once a minute)", "client", address)
+	})
+}
+
+// conn is a connection with a deadline for each write.
+type conn struct {
 	net.Conn
-	maxWriteTime time.Duration
-	release      func()
-	other        atomic.Pointer[time.Time] // the deadline that the server has set
+	listener *listener
+	address  string
+	state    atomic.Int32
+	other    atomic.Pointer[time.Time] // the deadline that the server has set
+}
+
+const waiting, open, closed int32 = 0, 1, 2 // states of a conn
+
+// Read implements net.Conn. The first one waits until the client may have another open connection.
+func (c *conn) Read(p []byte) (int, error) {
+	const shortest, longest, most = 10 * time.Millisecond, 640 * time.Millisecond, 10 * time.Second
+	start := time.Now()
+	for delay := shortest; c.state.Load() == waiting; delay = min(2*delay, longest) {
+		switch taken := c.listener.open.Take(c.address, 1); {
+		case taken && !c.state.CompareAndSwap(waiting, open):
+			c.listener.open.Return(c.address, 1)
+		case !taken && time.Since(start) > most:
+			c.listener.refuse(c, c.address)
+		case !taken:
+			time.Sleep(delay)
+		}
+	}
+	return c.Conn.Read(p)
 }
 
 // Close implements net.Conn.
-func (c *deadlineConn) Close() error {
-	c.release()
+func (c *conn) Close() error {
+	switch c.state.Swap(closed) {
+	case open:
+		c.listener.open.Return(c.address, 1)
+		fallthrough
+	case waiting:
+		c.listener.accepted.Return(c.address, 1)
+	}
 	return c.Conn.Close()
 }
 
 // SetWriteDeadline implements net.Conn.
-func (c *deadlineConn) SetWriteDeadline(t time.Time) error {
+func (c *conn) SetWriteDeadline(t time.Time) error {
 	c.other.Store(&t)
 	return c.Conn.SetWriteDeadline(t)
 }
 
 // Write implements net.Conn.
-func (c *deadlineConn) Write(p []byte) (int, error) {
-	deadline := time.Now().Add(c.maxWriteTime)
+func (c *conn) Write(p []byte) (int, error) {
+	deadline := time.Now().Add(c.listener.maxWriteTime)
 	if other := c.other.Load(); other != nil && !other.IsZero() && other.Before(deadline) {
 		deadline = *other
 	}

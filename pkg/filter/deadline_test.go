@@ -172,7 +172,7 @@ func TestStalledStreams(t *testing.T) {
 func TestStalledConnections(*testing.T) {
 	client, server := net.Pipe()
 	defer client.Close()
-	conn := &deadlineConn{Conn: server, maxWriteTime: time.Millisecond, release: func() {}}
+	conn := newConn(server, time.Millisecond)
 	broken := make(chan bool)
 	go func() {
 		serveHTTP2(conn, http.NotFoundHandler())
@@ -182,51 +182,92 @@ func TestStalledConnections(*testing.T) {
 	<-broken
 }
 
-// TestConnectionsAreShared opens connections from several addresses: the listener allows two.
+// newConn returns the only connection of a listener.
+func newConn(c net.Conn, maxWriteTime time.Duration) net.Conn {
+	accepted := make(testenv.Listener, 1)
+	accepted <- c
+	wrapped, err := NewListener(accepted, maxWriteTime, 1).Accept()
+	if err != nil {
+		panic(err)
+	}
+	return wrapped
+}
+
+// TestConnectionsAreShared opens connections from several addresses to a listener that reads from two at a
+// time, and accepts 18.
 func TestConnectionsAreShared(t *testing.T) {
 	tcp, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, accepted := NewListener(tcp, testenv.Patience, 2), make(chan net.Conn, 10)
+	l := NewListener(tcp, testenv.Patience, 2)
+	server := make(chan net.Conn, 100)
 	go func() {
 		for {
 			conn, err := l.Accept()
 			if err != nil {
-				close(accepted)
 				return
 			}
-			io.WriteString(conn, "x")
-			accepted <- conn
+			server <- conn
 		}
 	}()
-	defer func() {
-		l.Close()
-		for conn := range accepted {
-			conn.Close()
-		}
-	}()
-	open := func(from string, want bool) {
-		t.Helper()
+	defer l.Close()
+	dial := func(from string) net.Conn {
 		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-		conn, err := dialer.DialContext(t.Context(), "tcp", tcp.Addr().String())
+		client, err := dialer.DialContext(t.Context(), "tcp", tcp.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { conn.Close() })
-		if n, err := conn.Read(make([]byte, 1)); (n == 1) != want {
-			t.Errorf("a connection from %s: read %d bytes, error %v, want it open: %t", from, n, err, want)
-		}
+		t.Cleanup(func() { client.Close() })
+		io.WriteString(client, "x") // fails if it is refused already
+		return client
 	}
-	open("127.0.0.1", true)
-	open("127.0.0.1", false) // the rest is for others
-	open("127.0.0.2", true)
-	open("127.0.0.3", false)
-	conn := <-accepted
-	conn.Close()
-	conn.Close() // counts once
-	open("127.0.0.3", true)
-	open("127.0.0.4", false)
+	read := func(conn net.Conn) <-chan int {
+		done := make(chan int)
+		go func() {
+			n, _ := conn.Read(make([]byte, 1))
+			done <- n
+		}()
+		return done
+	}
+	dial("127.0.0.1")
+	first := <-server
+	if <-read(first) != 1 {
+		t.Error("the first connection is not read from")
+	}
+	dial("127.0.0.1") // the rest is for others
+	second := read(<-server)
+	dial("127.0.0.2")
+	other := <-server
+	if <-read(other) != 1 {
+		t.Error("the connection of another address is not read from")
+	}
+	select {
+	case <-second:
+		t.Error("an address has both connections")
+	default:
+	}
+	first.Close()
+	first.Close() // counts once
+	other.Close()
+	if <-second != 1 {
+		t.Error("a connection waits although others were closed")
+	}
+	for range 8 { // beside the one that is open
+		dial("127.0.0.1")
+		<-server
+	}
+	if n := <-read(dial("127.0.0.1")); n != 0 {
+		t.Error("an address has more than half of the connections")
+	}
+	dial("127.0.0.3")
+	waits := <-server
+	for _, conn := range []net.Conn{waits, waits} {
+		conn.Close()
+	}
+	if n := <-read(waits); n != 0 {
+		t.Error("a closed connection is read from")
+	}
 }
 
 // TestStalledStreamsLeaveTheirConnection checks that responses that are given up do not affect others
@@ -244,7 +285,7 @@ func TestStalledStreamsLeaveTheirConnection(t *testing.T) {
 	})
 	conn, server := net.Pipe()
 	defer conn.Close()
-	go serveHTTP2(&deadlineConn{Conn: server, maxWriteTime: testenv.Patience, release: func() {}}, h)
+	go serveHTTP2(newConn(server, testenv.Patience), h)
 	client, err := (&http2.Transport{}).NewClientConn(conn) //nolint:staticcheck // without TLS
 	if err != nil {
 		t.Fatal(err)
