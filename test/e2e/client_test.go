@@ -68,20 +68,29 @@ func (c *client) withToken(token string) *client {
 }
 
 func (c *client) get(ctx context.Context, path string) (status int, body []byte, err error) {
+	response, body, err := c.fetch(ctx, path)
+	if response == nil {
+		return 0, nil, err
+	}
+	return response.StatusCode, body, err
+}
+
+// fetch returns a response, whose body has been read. It is nil if there is none.
+func (c *client) fetch(ctx context.Context, path string) (response *http.Response, body []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+c.address+path, nil)
 	if err != nil {
-		return 0, nil, err
+		return nil, nil, err
 	}
 	request.Header = c.header.Clone()
-	response, err := c.transport.RoundTrip(request)
+	response, err = c.transport.RoundTrip(request)
 	if err != nil {
-		return 0, nil, err
+		return nil, nil, err
 	}
 	defer response.Body.Close()
 	body, err = io.ReadAll(response.Body)
-	return response.StatusCode, body, err
+	return response, body, err
 }
 
 // getOK returns the body, or an error if the status is not 200.

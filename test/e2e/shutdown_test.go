@@ -39,8 +39,12 @@ func (d *disruption) testShutdown(t *testing.T) {
 		client := d.asAdmin(t, s)
 		clients.Go(func() {
 			for {
-				status, body, err := client.get(t.Context(), podsPath)
-				if status == http.StatusServiceUnavailable && isClosedSoon(s) {
+				response, body, err := client.fetch(t.Context(), podsPath)
+				status, header := 0, http.Header{}
+				if response != nil {
+					status, header = response.StatusCode, response.Header
+				}
+				if status == http.StatusServiceUnavailable && header.Get("Retry-After") != "" && isClosedSoon(s) {
 					return
 				}
 				err = d.checkPods(body, err)
