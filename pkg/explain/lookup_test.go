@@ -156,7 +156,7 @@ func TestLookupsAreLimited(t *testing.T) {
 			throttled++
 		}
 	}
-	most := int64(lookupBurst + lookupsPerSecond*time.Since(start).Seconds() + 1)
+	most := int64(lookupBurst + 5*time.Since(start).Seconds() + 1) // 5 per second, as docs/security.md says
 	if n := requests.Load(); n < lookupBurst || n > most || int(n)+throttled != tries {
 		t.Errorf("got %d requests and %d throttled lookups of %d, want %d to %d requests",
 			n, throttled, tries, lookupBurst, most)

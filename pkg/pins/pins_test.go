@@ -492,7 +492,7 @@ func TestDeletedNodes(t *testing.T) {
 		w.pin(p, "n1", "u1", keyN(1))
 		w.pin(p, "n2", "u2", keyN(2))
 		w.nodes.set("n2", "")
-		time.Sleep(pruneInterval + time.Minute)
+		time.Sleep(11 * time.Minute)
 		w.wantData(map[string]string{"n1": keyN(1) + " u1"})
 		p.mu.RLock()
 		defer p.mu.RUnlock()

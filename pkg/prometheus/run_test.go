@@ -76,7 +76,7 @@ func TestRun(t *testing.T) {
 	close(stop)
 	cancel()
 	work.Wait()
-	f.setNext(time.Now().Add(-f.maxDuration - stuckAfter - time.Second))
+	f.setNext(time.Now().Add(-f.maxDuration - 2*time.Minute - time.Second))
 	if f.Alive() == nil {
 		t.Error("the loop is alive, but has not refreshed for a long time")
 	}
