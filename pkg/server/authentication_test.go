@@ -191,6 +191,7 @@ func TestSelectorsShareOneReview(t *testing.T) {
 	cluster := newCluster(t)
 	c := cluster.config(t)
 	c.Authentication.CacheTTL, c.Authorization.AllowCacheTTL = time.Hour, time.Hour
+	c.Authorization.DenyCacheTTL = time.Nanosecond
 	h := startReady(t, c).handler
 	for _, path := range []string{"/", nodesPath + "/", "/apis/metrics.k8s.io/v1/namespaces/a/pods/"} {
 		if code := serve(h, path+strings.Repeat("x", 1<<10), "alice"); code != http.StatusForbidden {
@@ -208,6 +209,14 @@ func TestSelectorsShareOneReview(t *testing.T) {
 	}
 	if n := cluster.requested(accessReviews); n != 1 {
 		t.Errorf("got %d access reviews, want 1", n)
+	}
+	for range 2 {
+		if code := serve(h, nodesPath, "mallory"); code != http.StatusForbidden {
+			t.Errorf("without permission: got status %d, want 403", code)
+		}
+	}
+	if n := cluster.requested(accessReviews); n != 3 {
+		t.Errorf("got %d access reviews, want 3: a request is still denied when DenyCacheTTL has passed", n)
 	}
 }
 
@@ -279,7 +288,8 @@ func TestBusyAPIServer(t *testing.T) {
 }
 
 // TestRequestsInFlightAreBounded checks that requests above --max-requests-inflight get status 429
-// at once, and that a request that waits for its authorization is in flight until it ends.
+// at once, except for probes and system:masters, and that a request that waits for its authorization is in
+// flight until it ends.
 func TestRequestsInFlightAreBounded(t *testing.T) {
 	cluster := newCluster(t)
 	c := cluster.config(t)
@@ -316,6 +326,11 @@ func TestRequestsInFlightAreBounded(t *testing.T) {
 		for _, other := range []string{nodesPath, watch} {
 			if problem := want(http.StatusTooManyRequests, other)(); problem != "" {
 				t.Errorf("during %s: %s", path, problem)
+			}
+		}
+		for other, user := range map[string]string{"/livez": "", "/readyz": "", "/healthz": "", nodesPath: "root"} {
+			if got := serve(h, other, user); got != http.StatusOK {
+				t.Errorf("during %s: %s of %q: got status %d, want 200", path, other, user, got)
 			}
 		}
 		cancel()

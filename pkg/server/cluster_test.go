@@ -48,7 +48,8 @@ const (
 
 // cluster is a fake API server. A bearer token is the name of its user, except if it starts with
 // invalidToken. The user "alice" has all permissions, "tenant" those for metrics.k8s.io, all other
-// users that for /openapi/v2 only. Access reviews of the user "sleepy" get no response.
+// users that for /openapi/v2 only. The user "root" is in the group system:masters. Access reviews of the user
+// "sleepy" get no response.
 type cluster struct {
 	*httptest.Server
 	nodes       []corev1.Node
@@ -169,6 +170,9 @@ func reviewToken(w http.ResponseWriter, r *http.Request) {
 	review.Status = authenticationv1.TokenReviewStatus{
 		Authenticated: !strings.HasPrefix(review.Spec.Token, invalidToken),
 		User:          authenticationv1.UserInfo{Username: review.Spec.Token},
+	}
+	if review.Spec.Token == "root" {
+		review.Status.User.Groups = []string{"system:masters"}
 	}
 	respond(w, review)
 }

@@ -102,11 +102,16 @@ func TestDevices(t *testing.T) {
 }
 
 // TestDevicesWithEngine checks that exporters are scraped with an engine as the source, also while it
-// is unavailable.
+// is unavailable, but not at addresses of this machine unless --kubelet-allow-loopback is set.
 func TestDevicesWithEngine(t *testing.T) {
 	cluster, file := newDeviceCluster(t)
-	c := cluster.config(t)
-	c.Prometheus = prometheus.Config{URL: "http://127.0.0.1:1"}
-	c.Devices = device.Config{File: file}
-	start(t, c).awaitSeries(`kube_vitals_device_containers{exporter="test",resource="x.org/gpu"} 1`)
+	for allowLoopback, series := range map[bool]string{
+		true:  `kube_vitals_device_containers{exporter="test",resource="x.org/gpu"} 1`,
+		false: `kube_vitals_device_scrapes_total{exporter="test",reason="bad-endpoint",result="failure"}`,
+	} {
+		c := cluster.config(t)
+		c.Prometheus = prometheus.Config{URL: "http://127.0.0.1:1"}
+		c.Devices, c.Kubelet.AllowLoopback = device.Config{File: file}, allowLoopback
+		start(t, c).awaitSeries(series)
+	}
 }

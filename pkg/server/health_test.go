@@ -4,14 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/server/mux"
+	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/api"
@@ -52,7 +56,7 @@ func TestReadyWaitsForFirstMetrics(t *testing.T) {
 	}{
 		"metrics arrive":         {2 * time.Second, 5 * time.Second, 5 * time.Second},
 		"no nodes":               {2 * time.Second, 0, 2 * time.Second},
-		"metrics do not arrive":  {2 * time.Second, time.Hour, 2*time.Second + firstMetricsTimeout},
+		"metrics do not arrive":  {2 * time.Second, time.Hour, 32 * time.Second},
 		"API server unavailable": {10 * time.Minute, 10*time.Minute + 5*time.Second, 10*time.Minute + 5*time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -79,6 +83,35 @@ func TestReadyWaitsForFirstMetrics(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// stuck is a source that reads nothing.
+type stuck struct{ source }
+
+func (stuck) Alive() error   { return errors.New("stuck") }
+func (stuck) WarmedUp() bool { return false }
+
+// TestChecks checks that a source that is stuck fails /livez, and that /readyz also waits for the serving
+// certificate.
+func TestChecks(t *testing.T) {
+	a := assembly{
+		Config: Config{ServingCert: managedCert()}, client: &rest.Config{Host: "http://api"},
+		instruments: newTestInstruments(), source: stuck{},
+	}
+	if err := a.addServingCert(); err != nil {
+		t.Fatal(err)
+	}
+	config := genericapiserver.NewConfig(serializer.NewCodecFactory(api.NewScheme()))
+	a.addChecks(config, nil)
+	for name, checks := range map[string][]healthz.HealthChecker{
+		"scraping": config.LivezChecks, "metrics": config.ReadyzChecks, "serving-certificate": config.ReadyzChecks,
+	} {
+		if !slices.ContainsFunc(checks, func(c healthz.HealthChecker) bool {
+			return c.Name() == name && c.Check(httptest.NewRequest(http.MethodGet, "/", nil)) != nil
+		}) {
+			t.Errorf("check %s does not fail, or is missing", name)
+		}
 	}
 }
 

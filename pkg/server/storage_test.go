@@ -14,6 +14,8 @@ import (
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/extra"
+	"github.com/kube-vitals/kube-vitals/pkg/view"
 )
 
 // storageCluster has a node with the pods web, static, replaced, elsewhere and unknown. Only web and static
@@ -98,6 +100,22 @@ func (c *client) awaitStorage(what, want string) {
 		}
 		return ""
 	})
+}
+
+// TestStorageExpires checks that storage is served for 3 of its intervals, which are not shorter than those
+// of CPU and memory.
+func TestStorageExpires(t *testing.T) {
+	for interval, want := range map[time.Duration]time.Duration{
+		time.Minute: 3 * time.Minute, 10 * time.Second: 45 * time.Second,
+	} {
+		a := assembly{
+			Config: Config{StorageInterval: interval, Resolution: 15 * time.Second}, view: &view.View{},
+			instruments: newTestInstruments(),
+		}
+		if got := a.storage().Sink.(*extra.StorageSink).MaxAge; got != want {
+			t.Errorf("with an interval of %v: got a maximum age of %v, want %v", interval, got, want)
+		}
+	}
 }
 
 const (

@@ -1,0 +1,141 @@
+package server
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
+)
+
+// smallBuffers accepts connections that buffer little of what is written.
+type smallBuffers struct{ net.Listener }
+
+func (l smallBuffers) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		err = c.(*net.TCPConn).SetWriteBuffer(4 << 10)
+	}
+	return c, err
+}
+
+// TestStalledClients checks that a server ends a response whose client of HTTP/2 grants no window, and a
+// connection whose client does not read.
+func TestStalledClients(t *testing.T) {
+	c := newCluster(t).config(t)
+	c.Generic.RequestTimeout, c.maxWriteTime = time.Hour, time.Second
+	c.Serving.Listener = smallBuffers{c.Serving.Listener}
+	startReady(t, c)
+	connect := func(window uint32) *http2.Framer {
+		tcp, err := net.Dial("tcp", c.Serving.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { tcp.Close() })
+		conn := tls.Client(tcp, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+		stalled := testenv.NewStalledClient(t, conn)
+		framer := http2.NewFramer(conn, conn)
+		if err := framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}); err != nil {
+			t.Fatal(err)
+		}
+		if err := framer.WriteWindowUpdate(0, 64<<20); err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			stalled.Send("/openapi/v2", "alice")
+		}
+		conn.SetDeadline(time.Now().Add(testenv.Patience))
+		return framer
+	}
+	reader := connect(0)
+	writer := connect(64 << 20)
+	for ended := 0; ended < 20; {
+		frame, err := reader.ReadFrame()
+		if err != nil {
+			t.Fatalf("%d of 20 responses without a window have ended: %v", ended, err)
+		}
+		if _, ok := frame.(*http2.RSTStreamFrame); ok {
+			ended++
+		}
+	}
+	var err error
+	for ; err == nil; time.Sleep(time.Millisecond) {
+		err = writer.WriteWindowUpdate(0, 1) // needs no response
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("a connection whose client does not read is kept")
+	}
+}
+
+// TestLibraryOptions checks that the flags of the library have an effect, and that the memory of responses
+// is limited.
+func TestLibraryOptions(t *testing.T) {
+	c := newCluster(t).config(t)
+	c.Features.EnableProfiling = false
+	c.Audit.LogOptions.Path = writeFile(t, "audit.log", nil)
+	c.Audit.PolicyFile = writeFile(t, "policy.yaml",
+		[]byte(`{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}`))
+	s, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := run(t, s)
+	client.await(http.StatusOK, "/readyz", "")
+	for _, path := range []string{"/debug/pprof/", "/debug/flags/v"} {
+		client.await(http.StatusNotFound, path, "alice")
+	}
+	const list = "/apis/metrics.k8s.io/v1/pods"
+	client.await(http.StatusOK, list, "alice")
+	large := runningPod("default", "large", "node-a")
+	// In YAML, each container counts as 16 KiB.
+	large.Spec.Containers = make([]corev1.Container, responseMemory(memoryLimit()).Max/(16<<10)+1)
+	large.Status.ContainerStatuses = make([]corev1.ContainerStatus, len(large.Spec.Containers))
+	if err := s.assembly.view.Pods.Update(&large); err != nil {
+		t.Fatal(err)
+	}
+	client.header = http.Header{"Accept": {"application/yaml"}}
+	client.await(http.StatusNotAcceptable, list, "alice")
+	eventually(t, func() string {
+		if log, err := os.ReadFile(c.Audit.LogOptions.Path); err != nil || !strings.Contains(string(log), `"`+list+`"`) {
+			return fmt.Sprintf("the audit log does not have the request: %v: %s", err, log)
+		}
+		return ""
+	})
+}
+
+// TestTLSOptions checks that the flags limit what is negotiated.
+func TestTLSOptions(t *testing.T) {
+	weak := &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{
+		tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+	}}
+	weak.InsecureSkipVerify = true
+	for name, test := range map[string]struct {
+		version string
+		ciphers []string
+		allowed bool
+	}{
+		"default":             {"", nil, true},
+		"--tls-min-version":   {"VersionTLS13", nil, false},
+		"--tls-cipher-suites": {"", []string{"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}, false},
+	} {
+		c := newCluster(t).config(t)
+		c.Serving.MinTLSVersion, c.Serving.CipherSuites = test.version, test.ciphers
+		start(t, c).await(http.StatusOK, "/livez", "")
+		conn, err := tls.Dial("tcp", c.Serving.Listener.Addr().String(), weak)
+		if (err == nil) != test.allowed {
+			t.Errorf("%s: got %v, want a connection: %v", name, err, test.allowed)
+		}
+		if err == nil {
+			conn.Close()
+		}
+	}
+}
