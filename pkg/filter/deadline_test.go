@@ -273,14 +273,15 @@ func TestConnectionsAreShared(t *testing.T) {
 // TestStalledStreamsLeaveTheirConnection checks that responses that are given up do not affect others
 // on the same connection: the API server sends the requests of all users over few connections.
 func TestStalledStreamsLeaveTheirConnection(t *testing.T) {
-	ended := make(chan error, 1)
+	ended, received := make(chan error, 1), make(chan bool)
 	endless := endless(ended)
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/short" {
 			fmt.Fprint(w, "short")
 			return
 		}
-		w.(http.Flusher).Flush() // the deadline is too short for the headers
+		w.(http.Flusher).Flush()
+		<-received // the deadline is too short for the headers
 		endless.ServeHTTP(w, r)
 	})
 	conn, server := net.Pipe()
@@ -304,6 +305,7 @@ func TestStalledStreamsLeaveTheirConnection(t *testing.T) {
 	for range 3 {
 		stalled := get("/endless")
 		defer stalled.Body.Close()
+		received <- true
 		<-ended
 		if n, err := io.Copy(io.Discard, stalled.Body); err == nil {
 			t.Errorf("the stalled response ended after %d bytes without an error", n)
