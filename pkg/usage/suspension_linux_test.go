@@ -1,15 +1,11 @@
 package usage
 
-import (
-	"testing"
-
-	"golang.org/x/sys/unix"
-)
+import "testing"
 
 func TestReadClock(t *testing.T) {
 	// In this order, waiting between the readings cannot make the second one smaller.
-	monotonic := readClock(unix.CLOCK_MONOTONIC)
-	boottime := readClock(unix.CLOCK_BOOTTIME)
+	monotonic := readClock(clockMonotonic)
+	boottime := readClock(clockBoottime)
 	if monotonic <= 0 || boottime < monotonic {
 		t.Errorf("got %v since the start of the machine, of which it ran %v", boottime, monotonic)
 	}
