@@ -157,8 +157,7 @@ type container struct {
 // containersWithoutUsage returns the containers of a pod that should have usage but do not: those
 // that run according to the API server, and those that the node reports. A node chooses how many
 // these are, so the time must not grow with their product.
-func containersWithoutUsage(o *inventory.Object, facts *store.PodFacts) []container {
-	var found []container
+func containersWithoutUsage(o *inventory.Object, facts *store.PodFacts) (found []container) {
 	reported := make(map[string]*store.Facts, len(facts.Containers)) // that the API server does not show
 	for i := range facts.Containers {
 		reported[facts.Containers[i].Name] = &facts.Containers[i].Facts

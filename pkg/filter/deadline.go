@@ -64,9 +64,8 @@ func (w *deadlineWriter) Write(p []byte) (written int, err error) {
 // listener returns connections that break if the client does not read from them. A deadline of a stream
 // does not help then, because HTTP/2 resets a stream by a frame that the client must read.
 //
-// The headers of a request take up to ConnectionMemory before any filter sees it, so clients share a number of
-// connections by their addresses. A client that connects for each of many requests, until it has a connection
-// of HTTP/2, waits. The number of those that wait is limited, too.
+// Headers take up to ConnectionMemory before any filter sees the request, so clients share connections by address.
+// Others wait, up to a number: a client may dial for each of its requests until one dial has negotiated HTTP/2.
 type listener struct {
 	net.Listener
 	maxWriteTime time.Duration
@@ -76,8 +75,7 @@ type listener struct {
 }
 
 const (
-	// ConnectionMemory is what the headers of a request may take: a MiB of short ones becomes a map six times
-	// as large.
+	// ConnectionMemory is what the headers of a request take at most (TestConnectionMemory), in bytes.
 	ConnectionMemory = 6 << 20
 	maxWaiting       = 8 // for each connection that is read from
 )

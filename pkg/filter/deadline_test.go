@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -268,6 +269,30 @@ func TestConnectionsAreShared(t *testing.T) {
 	if n := <-read(waits); n != 0 {
 		t.Error("a closed connection is read from")
 	}
+}
+
+// TestConnectionMemory reads as many short headers as the library accepts.
+func TestConnectionMemory(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("GET / HTTP/1.1\r\nHost: localhost\r\n")
+	for i := 0; text.Len() < http.DefaultMaxHeaderBytes; i++ {
+		fmt.Fprintf(&text, "X-%d: yyyyyyyyyy\r\n", i)
+	}
+	text.WriteString("\r\n")
+	in := bufio.NewReader(strings.NewReader(text.String()))
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	r, err := http.ReadRequest(in)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if err != nil || len(r.Header) < 10_000 {
+		t.Fatalf("got %d headers, error %v", len(r.Header), err)
+	}
+	if n := int64(after.HeapAlloc) - int64(before.HeapAlloc); n < ConnectionMemory/2 || n > ConnectionMemory {
+		t.Errorf("%d headers take %d bytes, want at most %d, and not less than half of it", len(r.Header), n, ConnectionMemory)
+	}
+	runtime.KeepAlive(r)
 }
 
 // TestStalledStreamsLeaveTheirConnection checks that responses that are given up do not affect others

@@ -6,8 +6,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// maxShort is the longest rate window of which a quarter is too short for the first rate of dense samples. A
-// quarter of longer ones may be a whole scrape interval.
+// maxShort limits the rate window of which a quarter is too short: that of a longer one may be a scrape interval.
 const maxShort = 15 * time.Second
 
 // maxOlder is the number of consecutive older samples after which the node's clock is assumed to
