@@ -245,7 +245,7 @@ func TestConnectionsAreShared(t *testing.T) {
 	}
 	select {
 	case <-second:
-		t.Error("an address has both connections")
+		t.Fatal("an address has both connections")
 	default:
 	}
 	first.Close()
