@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/extra"
-	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -128,7 +127,7 @@ func TestTableOfFurtherResources(t *testing.T) {
 	disk := func(bytes uint64) usage.Resource {
 		return usage.Resource{Name: "ephemeral-storage", Value: bytes, Unit: usage.Bytes}
 	}
-	c.View.Extra = extra.New(store.New(store.Config{}).Corrected)
+	c.View.Extra = extra.New()
 	report := func(node string, resources []usage.Resource, containers ...extra.ContainerResource) {
 		c.View.Extra.Put(node, "test", extra.Report{
 			At: at, Expires: at.Add(time.Minute), Node: resources, Containers: containers,

@@ -22,7 +22,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/pkg/extra"
-	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -87,7 +86,7 @@ func TestRun(t *testing.T) {
 	}
 	var synced atomic.Bool
 	clock := usage.NewClock(time.Now())
-	extra := extra.New(store.New(store.Config{}).Corrected)
+	extra := extra.New()
 	scraped := make(chan Result, 100)
 	source, err := New(Config{
 		File: file, Client: kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL}), Sink: extra, Clock: clock,

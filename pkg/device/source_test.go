@@ -21,7 +21,6 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
-	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -48,7 +47,7 @@ func run(t *testing.T, f func(t *testing.T, w *world)) {
 		e := &parse(t, testConfig).Exporters[0]
 		e.Interval, e.Timeout, e.MaxAge = 10*time.Second, 5*time.Second, 30*time.Second
 		w := &world{
-			t: t, extra: extra.New(store.New(store.Config{}).Corrected), clock: usage.NewClock(time.Now()), ctx: t.Context(),
+			t: t, extra: extra.New(), clock: usage.NewClock(time.Now()), ctx: t.Context(),
 			respond: map[string]func(*http.Request) (*http.Response, error){}, requests: map[string][]time.Time{},
 		}
 		source := newSource(Config{

@@ -19,8 +19,6 @@ const rememberFor = 2 * time.Minute
 
 // Store keeps the reports of all sources. It is safe for concurrent use. There is nothing in a nil Store.
 type Store struct {
-	corrected func(usage.Time) usage.Time
-
 	mu    sync.RWMutex
 	nodes map[string]map[string]*report // by node and source
 
@@ -60,12 +58,9 @@ type report struct {
 	pods map[podKey][]ContainerResource // of a pod sorted by resource, then by container
 }
 
-// New returns an empty Store. corrected returns a time by our clock as if that had not stood still
-// since, so that values expire together with CPU and memory, see the Corrected of store.Store.
-func New(corrected func(usage.Time) usage.Time) *Store {
-	return &Store{
-		corrected: corrected, nodes: map[string]map[string]*report{}, removed: map[usage.PodKey]usage.Time{},
-	}
+// New returns an empty Store.
+func New() *Store {
+	return &Store{nodes: map[string]map[string]*report{}, removed: map[usage.PodKey]usage.Time{}}
 }
 
 // Put replaces what a source has reported of a node. It keeps the slices of the report, and sorts
@@ -145,9 +140,7 @@ func (s *Store) RemovePod(nodeName, namespace, name string, now usage.Time) {
 	}
 }
 
-func (s *Store) isExpired(r *report, now usage.Time) bool {
-	return now.Sub(s.corrected(r.At)) >= r.Expires.Sub(r.At)
-}
+func (r *report) isExpired(now usage.Time) bool { return now >= r.Expires }
 
 // Node returns the further resources of a node, sorted by name, or nil. The caller must not change
 // them.
@@ -159,7 +152,7 @@ func (s *Store) Node(nodeName string, now usage.Time) []usage.Resource {
 	defer s.mu.RUnlock()
 	var sum []usage.Resource
 	for _, r := range s.nodes[nodeName] {
-		if !s.isExpired(r, now) {
+		if !r.isExpired(now) {
 			for _, v := range r.Node {
 				sum = addResource(sum, v)
 			}
@@ -181,7 +174,7 @@ func (s *Store) Pod(nodeName string, pod *usage.Pod, now usage.Time) [][]usage.R
 	var sum [][]usage.Resource
 	key := podKey{pod.Namespace, pod.Name}
 	for _, r := range s.nodes[nodeName] {
-		if s.isExpired(r, now) {
+		if r.isExpired(now) {
 			continue
 		}
 		for rest := r.pods[key]; len(rest) > 0; {

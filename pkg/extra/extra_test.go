@@ -13,9 +13,6 @@ import (
 // requested is when the reports of these tests are requested. They expire a minute later.
 const requested = usage.Time(1000 * time.Second)
 
-// identity is the correction of a clock that never stood still.
-func identity(t usage.Time) usage.Time { return t }
-
 func gpu(pod, container string, value uint64) ContainerResource {
 	resource := usage.Resource{Name: "example.com/gpu", Value: value, Unit: usage.Milli}
 	return ContainerResource{"default", pod, container, resource}
@@ -82,7 +79,7 @@ func TestResourcesOfPod(t *testing.T) {
 			podOf("web", "a"), []string{fmt.Sprintf("example.com/gpu=%d ", uint64(math.MaxInt64))}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			e := New(identity)
+			e := New()
 			for i, r := range tc.reports {
 				e.Put("n1", fmt.Sprint("source", i), r)
 			}
@@ -97,7 +94,7 @@ func TestResourcesOfPod(t *testing.T) {
 }
 
 func TestReportExpires(t *testing.T) {
-	e := New(identity)
+	e := New()
 	e.Put("n1", "a", Report{At: requested, Expires: requested.Add(time.Minute),
 		Node:       []usage.Resource{{Name: "z", Value: 1}, {Name: "b", Value: 2}},
 		Containers: []ContainerResource{gpu("web", "a", 5)}})
@@ -127,37 +124,10 @@ func TestReportExpires(t *testing.T) {
 	}
 }
 
-// TestPause checks that values are an hour older after our clock stood still for an hour.
-func TestPause(t *testing.T) {
-	paused := false
-	e, pod := New(func(at usage.Time) usage.Time {
-		if paused && at == requested {
-			at = at.Add(-time.Hour)
-		}
-		return at
-	}), podOf("web", "a")
-	report := reportOf(gpu("web", "a", 5))
-	report.Node = []usage.Resource{{Name: "x", Value: 1}}
-	e.Put("n1", "gpus", report)
-	now := requested.Add(20 * time.Second)
-	for _, paused = range []bool{false, true} {
-		if got := e.Pod("n1", pod, now); (got == nil) != paused {
-			t.Errorf("paused %v: got %s of the pod", paused, show(got))
-		}
-		if got := e.Node("n1", now); (got == nil) != paused {
-			t.Errorf("paused %v: got %v of the node", paused, got)
-		}
-	}
-	e.Put("n1", "gpus", Report{At: now, Expires: now + 1, Node: report.Node})
-	if e.Node("n1", now) == nil || e.Node("n1", now+1) != nil {
-		t.Error("a report of after the pause is not served until it expires")
-	}
-}
-
 // TestRemovedPod checks that a pod does not inherit the values of an earlier pod of the name, also from
 // reports that were requested before the removal and are served for longer than it is remembered.
 func TestRemovedPod(t *testing.T) {
-	e := New(identity)
+	e := New()
 	put := func(node string, after time.Duration) {
 		r := reportOf(gpu("web", "a", 5), gpu("db", "a", 6))
 		r.At, r.Expires = requested.Add(after), requested.Add(time.Hour)
@@ -200,7 +170,7 @@ func TestRemovedPod(t *testing.T) {
 
 // TestForgetsRemovedPods checks that the memory of removed pods is freed.
 func TestForgetsRemovedPods(t *testing.T) {
-	e := New(identity)
+	e := New()
 	const perInterval = 100
 	for i := range 10 * perInterval {
 		e.RemovePod(fmt.Sprint("n", i), "default", "web", requested.Add(time.Duration(i)*rememberFor/perInterval))

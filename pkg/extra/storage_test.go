@@ -46,7 +46,7 @@ func TestStorageSink(t *testing.T) {
 			"[80 20] []"},
 		{"empty", usage.Scrape{}, "[] []"},
 	} {
-		sink := &StorageSink{Store: New(identity), MaxAge: time.Minute}
+		sink := &StorageSink{Store: New(), MaxAge: time.Minute}
 		sink.IsBound = func(node, namespace, pod, uid string) bool {
 			return node == "node1" && namespace == "default" && (pod == "web" || pod == "db") && uid == "u1"
 		}
@@ -112,7 +112,7 @@ func nodeStorage() *usage.Scrape {
 // BenchmarkStorageSink stores the samples of a node with 64 containers, and reports the memory that is
 // kept for a container.
 func BenchmarkStorageSink(b *testing.B) {
-	sink := &StorageSink{Store: New(identity), MaxAge: time.Minute}
+	sink := &StorageSink{Store: New(), MaxAge: time.Minute}
 	sink.IsBound = func(_, _, _, _ string) bool { return true }
 	s := nodeStorage()
 	const nodes = 500

@@ -95,7 +95,7 @@ func newView(c Config, clock usage.Clock) *view.View {
 		},
 	})
 	if c.Devices.File != "" || c.StorageInterval > 0 {
-		v.Extra = extra.New(v.Store.Corrected)
+		v.Extra = extra.New()
 	}
 	return v
 }

@@ -34,7 +34,7 @@ func (s *Store) NodeFacts(nodeName string) (Facts, bool) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return s.facts(n, &n.series), true
+	return n.facts(&n.series), true
 }
 
 // PodFacts describes what a node reports of a pod. It reports false if the last complete scrape of
@@ -52,10 +52,10 @@ func (s *Store) PodFacts(nodeName, namespace, name string) (PodFacts, bool) {
 	}
 	facts := PodFacts{Containers: make([]ContainerFacts, len(r.containers))}
 	if r.snapshot != nil {
-		facts.AsOf = s.Corrected(r.snapshot.AsOf)
+		facts.AsOf = r.snapshot.AsOf
 	}
 	for i, c := range r.containers {
-		facts.Containers[i] = ContainerFacts{c.name.Value(), s.facts(n, &c.series)}
+		facts.Containers[i] = ContainerFacts{c.name.Value(), n.facts(&c.series)}
 	}
 	return facts, true
 }
@@ -72,16 +72,16 @@ func (n *node) report(key podKey) *podReport {
 	return nil
 }
 
-// facts describes a series of a node. Ages contain a pause of our clock.
-func (s *Store) facts(n *node, of *series) Facts {
+// facts describes a series of the node.
+func (n *node) facts(of *series) Facts {
 	const received = math.MaxInt64 // not known any more
-	facts := Facts{Since: s.Corrected(of.since), HasAmount: of.hasAmount}
+	facts := Facts{Since: of.since, HasAmount: of.hasAmount}
 	switch {
 	case of.hasAmount:
-		facts.SampledAt = s.Corrected(of.asOf)
+		facts.SampledAt = of.asOf
 	case of.sampled:
 		last := usage.Sample{At: of.prev.At, Untimed: of.untimed}
-		facts.SampledAt = s.Corrected(n.clock.ourTime(&last, received))
+		facts.SampledAt = n.clock.ourTime(&last, received)
 	}
 	return facts
 }

@@ -18,9 +18,6 @@ type model struct {
 	state      func(node string, key containerKey) ContainerState // according to the API server
 	nodes      map[string]*modelNode                              // by name
 	counts     Counts
-
-	// correct is that of the store: TestPause and TestClocksSetForward check it.
-	correct func(asOf usage.Time) usage.Time
 }
 
 // modelNode is what one node reported.
@@ -380,7 +377,7 @@ func (m *model) pod(node string, key podKey, now usage.Time) (*usage.Pod, usage.
 	if n == nil || n.pods[key] == nil || m.isTooOld(n.pods[key].AsOf, now) {
 		return nil, 0
 	}
-	return n.pods[key], m.correct(n.pods[key].AsOf)
+	return n.pods[key], n.pods[key].AsOf
 }
 
 // node returns what must be served of a node, and its time by our clock.
@@ -389,7 +386,7 @@ func (m *model) node(name string, now usage.Time) (*usage.Node, usage.Time) {
 	if n == nil || !n.last.known || m.isTooOld(n.last.asOf, now) {
 		return nil, 0
 	}
-	return &usage.Node{Name: name, Amount: n.last.Amount, AsOf: n.last.asOf}, m.correct(n.last.asOf)
+	return &usage.Node{Name: name, Amount: n.last.Amount, AsOf: n.last.asOf}, n.last.asOf
 }
 
 // podFacts returns what is known of the samples of a pod.
@@ -408,7 +405,7 @@ func (m *model) podFacts(node string, key podKey) (facts PodFacts, reported bool
 	}
 	slices.SortFunc(facts.Containers, func(a, b ContainerFacts) int { return cmp.Compare(a.Name, b.Name) })
 	if last := n.pods[key]; last != nil {
-		facts.AsOf = m.correct(last.AsOf)
+		facts.AsOf = last.AsOf
 	}
 	return facts, true
 }
@@ -422,19 +419,19 @@ func (m *model) nodeFacts(name string) (Facts, bool) {
 }
 
 func (m *model) facts(n *modelNode, v *metric) Facts {
-	f := Facts{Since: m.correct(v.waits), HasAmount: v.known}
+	f := Facts{Since: v.waits, HasAmount: v.known}
 	switch {
 	case v.known:
-		f.SampledAt = m.correct(v.asOf)
+		f.SampledAt = v.asOf
 	case v.since.Has != 0:
 		in := &incoming{node: n, at: math.MaxInt64}
-		f.SampledAt = m.correct(in.ours(v.since))
+		f.SampledAt = in.ours(v.since)
 	}
 	return f
 }
 
 // isTooOld is rule 8.
-func (m *model) isTooOld(asOf, now usage.Time) bool { return now.Sub(m.correct(asOf)) > m.maxAge }
+func (m *model) isTooOld(asOf, now usage.Time) bool { return now.Sub(asOf) > m.maxAge }
 
 func (m *model) stats(now usage.Time) Stats {
 	var s Stats

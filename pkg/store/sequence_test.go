@@ -490,7 +490,6 @@ func (p *player) start(rateWindow time.Duration) {
 		return state(node, containerKey{podKey{namespace, pod}, container})
 	}
 	p.store, p.model = New(config), newModel(maxAge, rateWindow, state)
-	p.model.correct = p.store.Corrected
 	for _, k := range p.kubelets {
 		for _, c := range k.containers {
 			c.scraped = false

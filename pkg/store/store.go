@@ -50,7 +50,6 @@ type ContainerState struct {
 type Store struct {
 	config Config
 	counts counts
-	pauses pauses
 
 	mu    sync.RWMutex
 	nodes map[string]*node // by name
@@ -58,10 +57,7 @@ type Store struct {
 
 // New returns an empty Store.
 func New(config Config) *Store {
-	return &Store{
-		config: config, nodes: map[string]*node{},
-		pauses: pauses{within: config.MaxSampleAge, jumps: map[string]jump{}},
-	}
+	return &Store{config: config, nodes: map[string]*node{}}
 }
 
 // Put stores a successful scrape of a node. It does not retain the scrape.
@@ -69,11 +65,7 @@ func (s *Store) Put(nodeName string, scrape *usage.Scrape) usage.Report {
 	n := s.getOrCreateNode(nodeName)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	report := n.put(scrape, &s.counts)
-	if report.ClockJumped && scrape.Date != 0 {
-		s.pauses.observe(nodeName, n.clock.lastJump(), s.fresh(scrape.At))
-	}
-	return report
+	return n.put(scrape, &s.counts)
 }
 
 // PutSummary stores the kubelet-reported rates of a summary right after a scrape, and returns what
@@ -195,23 +187,8 @@ func firstByte(s string) int {
 	return int(s[0])
 }
 
-func (s *Store) age(asOf, now usage.Time) time.Duration { return now.Sub(s.Corrected(asOf)) }
-
 func (s *Store) isExpired(asOf, now usage.Time) bool {
-	return s.age(asOf, now) > s.config.MaxSampleAge
-}
-
-// fresh returns the number of nodes whose metrics have not expired at the time now, unless our clock
-// stood still.
-func (s *Store) fresh(now usage.Time) (count int) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	for _, n := range s.nodes {
-		if p := n.snapshot.Load(); p != nil && now.Sub(p.AsOf) <= s.config.MaxSampleAge {
-			count++
-		}
-	}
-	return count
+	return now.Sub(asOf) > s.config.MaxSampleAge
 }
 
 // node returns the state of a node, or nil if it is unknown.
@@ -251,13 +228,13 @@ func (s *Store) Stats(now usage.Time) Stats {
 	for _, n := range s.nodes {
 		if p := n.snapshot.Load(); p != nil && !s.isExpired(p.AsOf, now) {
 			stats.Nodes++
-			stats.OldestNode = max(stats.OldestNode, s.age(p.AsOf, now))
+			stats.OldestNode = max(stats.OldestNode, now.Sub(p.AsOf))
 		}
 		for _, p := range n.pods.Load().all {
 			if p != nil && !s.isExpired(p.AsOf, now) {
 				stats.Pods++
 				stats.Containers += len(p.Containers)
-				stats.OldestPod = max(stats.OldestPod, s.age(p.AsOf, now))
+				stats.OldestPod = max(stats.OldestPod, now.Sub(p.AsOf))
 			}
 		}
 	}
