@@ -105,6 +105,46 @@ func runningContainer(name string, since int64) corev1.ContainerStatus {
 	return corev1.ContainerStatus{Name: strings.Clone(name), State: state}
 }
 
+// TestAlive checks which containers still belong to a pod although they do not run.
+func TestAlive(t *testing.T) {
+	never, onFailure := corev1.ContainerRestartPolicyNever, corev1.ContainerRestartPolicyOnFailure
+	ended := func(code int32) corev1.ContainerState {
+		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code}}
+	}
+	waiting := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}
+	const always, ofPodNever, ofPodOnFailure = corev1.RestartPolicyAlways, corev1.RestartPolicyNever, corev1.RestartPolicyOnFailure
+	rules := []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestart}}
+	for _, tc := range []struct {
+		name   string
+		ofPod  corev1.RestartPolicy
+		spec   corev1.Container
+		status corev1.ContainerStatus
+		want   bool
+	}{
+		{"running", ofPodNever, corev1.Container{}, runningContainer("", 1), true},
+		{"not started yet", always, corev1.Container{}, corev1.ContainerStatus{State: waiting}, false},
+		{"waits after a crash", always, corev1.Container{},
+			corev1.ContainerStatus{State: waiting, LastTerminationState: ended(1)}, true},
+		{"waits, restarted before", always, corev1.Container{}, corev1.ContainerStatus{State: waiting, RestartCount: 1}, true},
+		{"ended, is restarted", always, corev1.Container{}, corev1.ContainerStatus{State: ended(0)}, true},
+		{"failed, is restarted", ofPodOnFailure, corev1.Container{}, corev1.ContainerStatus{State: ended(1)}, true},
+		{"succeeded", ofPodOnFailure, corev1.Container{}, corev1.ContainerStatus{State: ended(0)}, false},
+		{"failed for good", ofPodNever, corev1.Container{}, corev1.ContainerStatus{State: ended(1)}, false},
+		{"failed for good by its own policy", always, corev1.Container{RestartPolicy: &never},
+			corev1.ContainerStatus{State: ended(1)}, false},
+		{"restarted by its own policy", ofPodNever, corev1.Container{RestartPolicy: &onFailure},
+			corev1.ContainerStatus{State: ended(1)}, true},
+		{"may be restarted by its rules", ofPodNever, corev1.Container{RestartPolicy: &never, RestartPolicyRules: rules},
+			corev1.ContainerStatus{State: ended(42)}, true},
+	} {
+		p := &corev1.Pod{Spec: corev1.PodSpec{RestartPolicy: tc.ofPod, Containers: []corev1.Container{tc.spec}}}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{tc.status}
+		if got := containersOf(p)[0].Alive; got != tc.want {
+			t.Errorf("%s: got %t, want %t", tc.name, got, tc.want)
+		}
+	}
+}
+
 func TestNewObject(t *testing.T) {
 	always := corev1.ContainerRestartPolicyAlways
 	terminated := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{StartedAt: metav1.Unix(1_001, 0)}}
@@ -135,8 +175,8 @@ func TestNewObject(t *testing.T) {
 	want := &Object{
 		Namespace: "n", Name: "p", UID: UIDOf("u"), CreatedAt: at(1_000),
 		Node: "n1", Phase: PodRunning, StartedAt: at(1_000) + 5, Containers: []ContainerState{
-			{Name: "crashing", Restarted: true}, {Name: "main", StartedAt: at(1_003), Running: true},
-			{Name: "sidecar", StartedAt: at(1_002), Running: true},
+			{Name: "crashing", Restarted: true, Alive: true}, {Name: "main", StartedAt: at(1_003), Running: true, Alive: true},
+			{Name: "sidecar", StartedAt: at(1_002), Running: true, Alive: true},
 		},
 	}
 	want.Labels, want.indexed = NewLabels(map[string]string{"app": "web"}), true

@@ -51,6 +51,7 @@ type ContainerState struct {
 	Name      string
 	StartedAt usage.Time // by the node's clock, in whole seconds; 0 if the container is not running
 	Running   bool
+	Alive     bool // whether it runs, or waits to be restarted
 	Restarted bool // since the pod was created
 }
 
@@ -151,13 +152,20 @@ func containersOf(pod *corev1.Pod) []ContainerState {
 			always[c.Name] = true
 		}
 	}
+	own := map[string]*corev1.Container{} // regular containers with a restart policy of their own
+	for i := range pod.Spec.Containers {
+		if c := &pod.Spec.Containers[i]; c.RestartPolicy != nil || len(c.RestartPolicyRules) > 0 {
+			own[c.Name] = c
+		}
+	}
 	states := make([]ContainerState, 0, len(regular)+min(len(sidecars), len(always)))
 	for i := range regular {
-		states = append(states, stateOf(&regular[i]))
+		status := &regular[i]
+		states = append(states, stateOf(status, isRestarted(pod.Spec.RestartPolicy, own[status.Name], status)))
 	}
 	for i := range sidecars {
 		if status := &sidecars[i]; always[status.Name] {
-			states = append(states, stateOf(status))
+			states = append(states, stateOf(status, true))
 		}
 	}
 	slices.SortStableFunc(states, byName)
@@ -166,10 +174,27 @@ func containersOf(pod *corev1.Pod) []ContainerState {
 
 func byName(a, b ContainerState) int { return strings.Compare(a.Name, b.Name) }
 
-func stateOf(status *corev1.ContainerStatus) ContainerState {
-	state := ContainerState{Name: status.Name, Restarted: status.RestartCount > 0}
+// isRestarted reports whether the kubelet restarts a container if it has ended as its status shows: by the
+// policy of the pod, or by that of the container, if it has one.
+func isRestarted(ofPod corev1.RestartPolicy, own *corev1.Container, status *corev1.ContainerStatus) bool {
+	ended, policy := status.State.Terminated, corev1.ContainerRestartPolicy(ofPod)
+	switch {
+	case ended == nil || own != nil && len(own.RestartPolicyRules) > 0: // rules depend on the exit code
+		return true
+	case own != nil:
+		policy = *own.RestartPolicy
+	}
+	return policy != corev1.ContainerRestartPolicyNever &&
+		(policy != corev1.ContainerRestartPolicyOnFailure || ended.ExitCode != 0)
+}
+
+// stateOf returns the state of a container, given whether it is restarted when it has ended. A container
+// that has not run yet is not alive.
+func stateOf(status *corev1.ContainerStatus, isRestarted bool) ContainerState {
+	hasRun := status.State.Terminated != nil || status.LastTerminationState.Terminated != nil || status.RestartCount > 0
+	state := ContainerState{Name: status.Name, Restarted: status.RestartCount > 0, Alive: hasRun && isRestarted}
 	if running := status.State.Running; running != nil {
-		state.Running, state.StartedAt = true, usage.At(running.StartedAt.Time)
+		state.Running, state.Alive, state.StartedAt = true, true, usage.At(running.StartedAt.Time)
 	}
 	return state
 }

@@ -27,6 +27,7 @@ func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) bool {
 		}
 		n.overLimit = false
 		s.fill(n, reference)
+		s.scrape.DropUnknown()
 		s.Sink.Put(n.name, &s.scrape)
 	}
 	return s.recordNode(n, time.Now())

@@ -77,7 +77,7 @@ func (s *Source) pick(c *counter, hash uint64, points []point, since usage.Time,
 	first := len(points) - len(from(points, last.At+1)) // the first new sample
 	isReset := points[first].Value < last.Value || !slices.IsSortedFunc(points[first:], byValue)
 	isContinued := last.At != 0 && !isReset
-	spacing, minWindow, longest := s.Interval*2/3, usage.MinWindow, s.MaxSampleAge
+	spacing, minWindow, longest := s.Interval*2/3, max(s.Interval/4, usage.MinWindow), s.MaxSampleAge
 	switch {
 	case areOfScrapes:
 		spacing, minWindow, longest = stampedSpacing, min(minStampedWindow, s.client.window/3), s.client.window

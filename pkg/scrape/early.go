@@ -10,9 +10,11 @@ import (
 // request. With the others, the kubelet (cAdvisor) reads the counters every 10 seconds or less
 // often, which it calls housekeeping, and reports the last sample.
 const (
-	// onDemandDelay is the wait after which a runtime that samples on demand has a second sample
-	// for a rate. A sample younger than this may have been taken on demand.
-	onDemandDelay = usage.MinWindow + 200*time.Millisecond
+	// onDemandAge is the age below which a sample may have been taken on demand.
+	onDemandAge = 1200 * time.Millisecond
+	// onDemandMargin is how much later than the shortest window of a rate a runtime that samples on demand
+	// is asked for a second sample.
+	onDemandMargin = 200 * time.Millisecond
 	// housekeepingInterval is the shortest time between two samples of a kubelet.
 	housekeepingInterval = 10*time.Second + 100*time.Millisecond
 	// overdueDelay is the wait for a sample that may arrive at any time.
@@ -30,8 +32,8 @@ type plan struct {
 
 // newPlan returns the plan after a scrape whose response arrived at the given time. The early
 // scrape is due at the first moment at which the kubelet is likely to have one of the missing
-// samples.
-func newPlan(missing []usage.Missing, arrived usage.Time) plan {
+// samples. minWindow is the shortest window of a rate.
+func newPlan(missing []usage.Missing, arrived usage.Time, minWindow time.Duration) plan {
 	var p plan
 	for i := range missing {
 		m := &missing[i]
@@ -39,7 +41,7 @@ func newPlan(missing []usage.Missing, arrived usage.Time) plan {
 			continue
 		}
 		p.summary = p.summary || m.KubeletRate
-		if wait := waitFor(m, arrived); p.wait == 0 || wait < p.wait {
+		if wait := waitFor(m, arrived, minWindow); p.wait == 0 || wait < p.wait {
 			p.wait = wait
 		}
 	}
@@ -48,12 +50,12 @@ func newPlan(missing []usage.Missing, arrived usage.Time) plan {
 
 // waitFor returns the time from now after which the kubelet is likely to have the sample that m
 // needs.
-func waitFor(m *usage.Missing, now usage.Time) time.Duration {
+func waitFor(m *usage.Missing, now usage.Time, minWindow time.Duration) time.Duration {
 	if m.SampledAt == 0 {
 		return overdueDelay
 	}
-	wait := onDemandDelay
-	if age := now.Sub(m.SampledAt); age >= onDemandDelay {
+	wait := minWindow + onDemandMargin
+	if age := now.Sub(m.SampledAt); age >= onDemandAge {
 		wait = max(housekeepingInterval-age, overdueDelay)
 	}
 	if m.StartedAt != 0 && m.SampledAt.Sub(m.StartedAt) < usage.MinAgeSinceStart { // too young for a rate

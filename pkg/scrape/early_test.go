@@ -26,8 +26,8 @@ func TestPlan(t *testing.T) {
 		want    plan
 	}{
 		{"nothing", nil, plan{}},
-		{"sampled on demand or just now", []usage.Missing{old(0.1, 0)}, withSummary(1200 * time.Millisecond)},
-		{"sampled 1.1 s ago", []usage.Missing{old(1.1, 0)}, withSummary(1200 * time.Millisecond)},
+		{"sampled on demand or just now", []usage.Missing{old(0.1, 0)}, withSummary(3200 * time.Millisecond)},
+		{"sampled 1.1 s ago", []usage.Missing{old(1.1, 0)}, withSummary(3200 * time.Millisecond)},
 		{"sampled 1.2 s ago: next 10 s after the last", []usage.Missing{old(1.2, 0)}, withSummary(8900 * time.Millisecond)},
 		{"sampled 4 s ago", []usage.Missing{old(4, 0)}, withSummary(6100 * time.Millisecond)},
 		{"the next sample is overdue", []usage.Missing{old(14, 0)}, withSummary(2 * time.Second)},
@@ -38,9 +38,9 @@ func TestPlan(t *testing.T) {
 		{"was young when it was sampled", []usage.Missing{young(14, 20)}, later(2 * time.Second)},
 		{"not sampled yet", []usage.Missing{unsampled}, later(2 * time.Second)},
 		{"several", []usage.Missing{young(0, 3), old(4, 0), unsampled, old(14, 60)}, withSummary(2 * time.Second)},
-		{"several: one on demand", []usage.Missing{old(14, 0), young(0, 60)}, withSummary(1200 * time.Millisecond)},
+		{"several: one on demand", []usage.Missing{old(4, 0), young(0, 60)}, withSummary(3200 * time.Millisecond)},
 	} {
-		if got := newPlan(tc.missing, now); got != tc.want {
+		if got := newPlan(tc.missing, now, 3*time.Second); got != tc.want {
 			t.Errorf("%s: got %+v, want %+v", tc.name, got, tc.want)
 		}
 	}

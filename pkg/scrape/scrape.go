@@ -97,8 +97,10 @@ type Config struct {
 	Sink     Sink
 	Observer Observer
 	Interval time.Duration // between two scrapes of a node
-	Active   Active
-	Storage  Storage
+	// MinWindow is the shortest window of a rate: two samples closer to each other give none.
+	MinWindow time.Duration
+	Active    Active
+	Storage   Storage
 }
 
 const (
@@ -274,7 +276,7 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 	}
 	var p plan
 	if err == nil {
-		p = newPlan(report.Missing, arrived)
+		p = newPlan(report.Missing, arrived, s.MinWindow)
 		if p.summary && !t.summaryFetched {
 			t.summaryFetched = true
 			p = s.fetchSummary(ctx, t, p)
@@ -293,7 +295,7 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 func (s *Scraper) fetchSummary(ctx context.Context, t *target, p plan) plan {
 	name := t.node.Load().Name
 	_, err := s.fetch(ctx, t, s.Fetcher.FetchSummary, func(r *usage.Scrape) {
-		p = newPlan(s.Sink.PutSummary(name, r), r.At)
+		p = newPlan(s.Sink.PutSummary(name, r), r.At, s.MinWindow)
 	})
 	if ctx.Err() != nil {
 		return p

@@ -177,7 +177,7 @@ func run(t *testing.T, config Config, fetch fetchFunc, f func(*testing.T, *clust
 			scrapes: map[string][]time.Duration{}, put: map[string]int{}, clocks: map[string]usage.Report{},
 		}
 		config.Fetcher, config.Sink, config.Observer = fetcher{c}, sink{c}, c
-		config.Interval = interval
+		config.Interval, config.MinWindow = interval, time.Second
 		config.Storage.Sink = storageSink{c}
 		config.Storage.Observe = func(_ time.Duration, r reason.Reason) {
 			c.set(func() { c.storageReasons = append(c.storageReasons, r) })

@@ -89,8 +89,9 @@ func newView(c Config, clock usage.Clock) *view.View {
 			if o == nil {
 				return store.ContainerState{}
 			}
+			c := o.Container(container)
 			return store.ContainerState{
-				Running: o.Container(container).Running, EarliestStart: o.EarliestStart(container), PodCreatedAt: o.CreatedAt,
+				Running: c.Running, Alive: c.Alive, EarliestStart: o.EarliestStart(container), PodCreatedAt: o.CreatedAt,
 			}
 		},
 	})

@@ -47,12 +47,13 @@ func (a *assembly) addScraper() error {
 		return err
 	}
 	s := scrape.New(scrape.Config{
-		Fetcher:  fetcher,
-		Sink:     a.view.Store,
-		Observer: a.instruments,
-		Interval: a.Resolution,
-		Active:   a.Active,
-		Storage:  a.storage(),
+		Fetcher:   fetcher,
+		Sink:      a.view.Store,
+		Observer:  a.instruments,
+		Interval:  a.Resolution,
+		MinWindow: usage.ShortestWindow(a.RateWindow),
+		Active:    a.Active,
+		Storage:   a.storage(),
 	})
 	if a.Active.Resolution > 0 {
 		a.observeRead = s.Read

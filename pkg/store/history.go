@@ -26,7 +26,7 @@ const (
 // because a rate from the previous sample would cover too little time. It starts with the first sample of
 // the series, even if the container is too young for a rate. One struct keeps a container in 128 bytes.
 type history struct {
-	count   uint8 // of points; 0: the history has only unserved
+	count   uint8 // of points; 0: the history has only unserved or refused
 	sparse  uint8 // consecutive samples that were not dense
 	changes uint8 // of which noise is the mean, at most noiseSpan; 0: noise is not known
 	// noise is by how much the rate between two points usually differs from what the two rates before
@@ -37,7 +37,9 @@ type history struct {
 	// closely or the container was starting up. If the next counter is lower, the container was
 	// restarted, even if the counter is higher than at the previous reading.
 	unserved usage.Reading
-	points   [historySize]usage.Reading // oldest first
+	// refused is the last sample since the previous reading whose rate was above the node's capacity.
+	refused usage.Reading
+	points  [historySize]usage.Reading // oldest first
 }
 
 func (h *history) hasPoints() bool { return h != nil && h.count > 0 }
@@ -59,7 +61,7 @@ func (s *series) widen(amount usage.Amount, cur *usage.Sample, isDense bool, a *
 		s.history = &history{}
 	}
 	h := s.history
-	h.unserved = usage.Reading{}
+	h.unserved, h.refused = usage.Reading{}, usage.Reading{}
 	h.add(s.prev.Reading, a.config.RateWindow)
 	if !isDense {
 		if h.sparse++; h.sparse == maxSparse {

@@ -25,17 +25,15 @@ func (n *node) matchContainers(scrape *usage.Scrape) (unchanged bool) {
 	old := n.containers
 	n.containers = make([]*container, 0, len(scrape.Containers))
 	mentioned := make(map[*container]bool, len(scrape.Containers))
-	mentionedPods := make(map[*podReport]bool, len(n.reports))
 	for i := range scrape.Containers {
 		c := n.getOrCreateContainer(&scrape.Containers[i], known, reports)
 		n.containers = append(n.containers, c)
-		mentioned[c], mentionedPods[c.pod] = true, true
+		mentioned[c] = true
 	}
 	for _, c := range old {
 		switch {
 		case mentioned[c]:
-		case scrape.Partial && len(n.containers) < n.config.MaxContainers &&
-			n.mayRun(c, mentionedPods[c.pod], scrape.At):
+		case len(n.containers) < n.config.MaxContainers && n.mayRun(c, scrape):
 			n.containers = append(n.containers, c)
 		default:
 			n.endContainer(c, scrape.At)
@@ -62,18 +60,17 @@ func (n *node) groupByPod() {
 	}
 }
 
-// mayRun reports whether a container that a partial scrape does not mention may still run. If the
-// scrape mentions others of its pod, the API server decides: if the container runs, its lines are
-// the unreadable ones, and the pod is incomplete without it. If the scrape does not mention the pod
-// at all, all of its containers stay, and expire together.
-func (n *node) mayRun(c *container, podMentioned bool, now usage.Time) bool {
-	switch {
-	case !podMentioned:
-		return now.Sub(c.pod.lastSeen) <= n.config.MaxSampleAge
-	case n.config.State != nil:
-		return n.isRunning(c.key())
+// mayRun reports whether a container that a scrape does not mention still belongs to its pod. Kubelets omit
+// running containers if the runtime fails to read them, and those that wait for a restart
+// (kubernetes#83504), so the API server decides. Without one that waits, the pod is whole once the metrics
+// of the time before have expired.
+func (n *node) mayRun(c *container, scrape *usage.Scrape) bool {
+	isRecent := scrape.At.Sub(c.lastSeen) <= n.config.MaxSampleAge
+	if n.config.State == nil {
+		return isRecent && scrape.Partial
 	}
-	return now.Sub(c.lastSeen) <= n.config.MaxSampleAge
+	state := n.state(c.key())
+	return state.Running || isRecent && state.Alive
 }
 
 // isInOrder reports whether the scrape mentions exactly the containers of n, in the same order.

@@ -38,10 +38,14 @@ type modelNode struct {
 	lastAt       usage.Time // of the last scrape
 	lastComplete bool       // whether it was complete, and all of its containers were stored
 	self, last   metric
+	status       uint64   // the capacity in the node's status
+	exceeded     uint64   // what the node's counter has shown above it (10)
+	excess       []uint64 // rates above the capacity in a row
 	containers   map[containerKey]*modelContainer
 	ended        map[containerKey]*modelContainer
 	removed      map[podKey]usage.Time
 	pods         map[podKey]*usage.Pod // the last complete snapshot of each pod of the node (7)
+	changed      map[podKey]bool       // whether a container has ended since, or has a new metric
 }
 
 type modelContainer struct {
@@ -85,17 +89,22 @@ func (m *model) put(name string, r report) (put usage.Report) {
 		n = &modelNode{
 			name:       name,
 			containers: map[containerKey]*modelContainer{}, ended: map[containerKey]*modelContainer{},
-			removed: map[podKey]usage.Time{}, pods: map[podKey]*usage.Pod{},
+			removed: map[podKey]usage.Time{}, pods: map[podKey]*usage.Pod{}, changed: map[podKey]bool{},
 		}
 		m.nodes[name] = n
 	}
-	in := &incoming{model: m, node: n, at: r.at, capacity: r.capacity}
+	if r.capacity != n.status {
+		n.status, n.exceeded, n.excess = r.capacity, 0, nil
+	}
+	in := &incoming{model: m, node: n, at: r.at, capacity: max(n.status, 2*n.exceeded)}
 	if r.summary {
 		m.putSummary(n, r, in)
 	} else {
 		in.jumped = m.watchClock(n, r)
 		m.putScrape(n, r, in)
-		put = usage.Report{ClockOffset: n.offset(), ClockKnown: len(n.evidence) > 0, ClockJumped: in.jumped}
+		put = usage.Report{
+			ClockOffset: n.offset(), ClockKnown: len(n.evidence) > 0, ClockJumped: in.jumped, Exceeded: n.exceeded,
+		}
 	}
 	if n.self.known {
 		n.last = n.self // without a new one, the last one remains
@@ -124,6 +133,7 @@ func (m *model) remove(name string, key podKey, now usage.Time) {
 	maps.DeleteFunc(n.containers, func(k containerKey, _ *modelContainer) bool { return k.podKey == key })
 	maps.DeleteFunc(n.ended, func(k containerKey, _ *modelContainer) bool { return k.podKey == key })
 	delete(n.pods, key)
+	delete(n.changed, key)
 }
 
 // bounds returns the bounds that all evidence since the last jump sets at a moment, each widened by
@@ -200,6 +210,16 @@ func (m *model) watchClock(n *modelNode, r report) (jumped bool) {
 
 func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 	n.self.next(r.node, in)
+	switch {
+	case in.served:
+		n.excess = nil
+	case in.excess > 0 && n.status != 0:
+		if n.excess = append(n.excess, in.excess); len(n.excess) == 3 { // 10: the status is wrong
+			n.exceeded, n.excess = slices.Min(n.excess), nil
+			in.capacity = max(n.status, 2*n.exceeded)
+			n.self.next(r.node, in)
+		}
+	}
 
 	isOfRemoved := func(c reported) bool { // 9
 		at, removed := n.removed[c.key.podKey]
@@ -211,7 +231,6 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 	all := len(r.containers)
 	r.containers = slices.DeleteFunc(r.containers, isOfRemoved)
 	after := map[containerKey]*modelContainer{}
-	pods := map[podKey]bool{}
 	var foreign, ended []containerKey
 	for _, reported := range r.containers {
 		c := n.containers[reported.key]
@@ -219,7 +238,7 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 			c = &modelContainer{}
 			c.absent = n.lastComplete && r.at.Sub(n.lastAt) <= m.maxAge && !n.overlooked(reported)
 		}
-		c.lastSeen = r.at
+		in.away, c.lastSeen = c.lastSeen < n.lastAt, r.at
 		if m.isOfOtherPod(n, c, reported, in) {
 			foreign = append(foreign, reported.key)
 			if !m.state(n.name, reported.key).Running {
@@ -228,35 +247,26 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 			reported.sample, c.absent = usage.Sample{}, false
 		}
 		c.next(reported.sample, in)
+		n.changed[reported.key.podKey] = n.changed[reported.key.podKey] || in.served
 		after[reported.key] = c
-		pods[reported.key.podKey] = true
-	}
-	podSeen := map[podKey]usage.Time{}
-	for key, c := range n.containers {
-		podSeen[key.podKey] = max(podSeen[key.podKey], c.lastSeen)
 	}
 	for key, c := range n.containers {
 		if after[key] != nil {
 			continue
 		}
-		// 9: a container that a scrape does not mention has ended. A partial scrape proves that
-		// only if it mentions the pod and the container does not run according to the API server
-		// (7). The containers of a pod that it does not mention expire together.
-		stays := r.at.Sub(podSeen[key.podKey]) <= m.maxAge
-		if pods[key.podKey] {
-			stays = m.state(n.name, key).Running
-		}
-		if r.partial && stays {
+		// 7, 9: a container that a scrape does not mention has ended if the API server says so.
+		state := m.state(n.name, key)
+		if state.Running || state.Alive && r.at.Sub(c.lastSeen) <= m.maxAge {
 			after[key] = c
 			continue
 		}
-		n.ended[key], c.endedAt = c, r.at
+		n.ended[key], c.endedAt, n.changed[key.podKey] = c, r.at, true
 	}
 	for key := range after {
 		delete(n.ended, key)
 	}
 	for _, key := range ended {
-		n.ended[key], after[key].endedAt = after[key], r.at
+		n.ended[key], after[key].endedAt, n.changed[key.podKey] = after[key], r.at, true
 		delete(after, key)
 	}
 	n.containers = after
@@ -279,10 +289,18 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 	now := in.at.Add(n.offset())
 	_, removed := n.removed[r.key.podKey]
 	unknown := inAPI.EarliestStart == 0 || inAPI.EarliestStart > now.Add(time.Minute) && inAPI.EarliestStart >= n.shown
-	isYounger := inAPI.PodCreatedAt > n.setBackAt // than the last step back
-	isEarlier := func(s usage.Sample) bool {
-		return s.StartedAt != 0 && s.StartedAt.Add(10*time.Second) < inAPI.EarliestStart
+	earliest := inAPI.EarliestStart
+	isEarlierThan := func(s usage.Sample, t usage.Time) bool {
+		return s.StartedAt != 0 && s.StartedAt.Add(10*time.Second) < t
 	}
+	if !removed && !(c.proven && !isEarlierThan(c.since, earliest)) && inAPI.PodCreatedAt != 0 { // no other pod is known
+		earliest = min(earliest, inAPI.PodCreatedAt)
+		if in.at.Sub(inAPI.PodCreatedAt) > time.Hour {
+			earliest = 0
+		}
+	}
+	isYounger := inAPI.PodCreatedAt > n.setBackAt // than the last step back
+	isEarlier := func(s usage.Sample) bool { return isEarlierThan(s, earliest) }
 	isOther := func(s usage.Sample) bool {
 		used, age := s.CPUSeconds*1e9, now.Sub(inAPI.EarliestStart).Seconds()
 		if inAPI.PodCreatedAt != 0 {
@@ -308,9 +326,11 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 		// everything up to now was of the other pod, or may have been
 		c.metric = metric{}
 		delete(n.pods, r.key.podKey)
+		n.changed[r.key.podKey] = true
 	}
 	if c.since.Has != 0 && !c.proven && !c.known && !unknown { // what is served is from before
 		delete(n.pods, r.key.podKey)
+		n.changed[r.key.podKey] = true
 	}
 	if isOther(r.sample) {
 		return true
@@ -328,15 +348,12 @@ func (n *modelNode) overlooked(r reported) bool {
 }
 
 func (m *model) putSummary(n *modelNode, r report, in *incoming) {
-	n.self.kubeletRate(r.node, false, in)
-	zeroIsReal := slices.ContainsFunc(r.containers, func(c reported) bool {
-		known := n.containers[c.key]
-		return known != nil && known.since.Has != 0 && known.repeated(c.sample) &&
-			has(c.sample, usage.HasRate) && c.sample.Rate > 0
-	})
+	n.self.kubeletRate(r.node, in)
 	for _, c := range r.containers {
 		if known := n.containers[c.key]; known != nil {
-			known.kubeletRate(c.sample, zeroIsReal, in)
+			in.served = false
+			known.kubeletRate(c.sample, in)
+			n.changed[c.key.podKey] = n.changed[c.key.podKey] || in.served
 		}
 	}
 }
@@ -349,6 +366,7 @@ func (n *modelNode) snapshot() {
 		pods[key.podKey] = append(pods[key.podKey], key.container)
 	}
 	maps.DeleteFunc(n.pods, func(key podKey, _ *usage.Pod) bool { return pods[key] == nil })
+	maps.DeleteFunc(n.changed, func(key podKey, _ bool) bool { return pods[key] == nil })
 	for key, names := range pods {
 		slices.Sort(names)
 		s := &usage.Pod{Namespace: key.namespace, Name: key.name, MaxClockShown: n.shown, ClockSetBackAt: n.setBackAt}
@@ -363,10 +381,9 @@ func (n *modelNode) snapshot() {
 			}
 		}
 		s.At, s.Window, s.AsOf = oldest.At, oldest.Window, oldest.asOf // of the oldest metric
-		last := n.pods[key]
-		isNew := last == nil || s.AsOf != last.AsOf || !slices.Equal(s.Containers, last.Containers)
-		if whole && isNew {
+		if whole && n.changed[key] {
 			n.pods[key] = s
+			delete(n.changed, key)
 		}
 	}
 }
@@ -458,6 +475,9 @@ type incoming struct {
 	at       usage.Time
 	capacity uint64
 	jumped   bool
+	away     bool   // whether the scrape before did not mention the container
+	served   bool   // whether the last sample gave an Amount
+	excess   uint64 // the rate above the capacity that the last sample had instead
 }
 
 // ours returns the time of a sample by our clock (3). Nothing was sampled after it arrived.
@@ -491,6 +511,7 @@ type metric struct {
 
 	since   usage.Sample // what the next sample is compared with
 	skipped usage.Sample // the newest one after since that had no rate; none if Has is 0
+	refused usage.Sample // the newest one after since whose rate was above the capacity; none if Has is 0
 	waits   usage.Time   // since when there is no Amount, by our clock
 	absent  bool         // from an earlier complete scrape
 	jumps   int          // jumps of the node's clock before since arrived
@@ -504,6 +525,7 @@ type metric struct {
 }
 
 func (v *metric) next(s usage.Sample, in *incoming) {
+	in.served, in.excess = false, 0
 	if v.waits == 0 {
 		v.waits = in.at
 	}
@@ -518,6 +540,8 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		// half a sample is no metric; the last one remains
 	case v.doubt == 1 && elapsed == 0:
 		// repeated
+	case v.since.Has != 0 && s.CPUSeconds == 0 && v.since.CPUSeconds > 0 && !v.startedLater(s):
+		// 6: not known
 	case v.doubt > 0:
 		doubt := v.doubt - 1
 		if in.jumped && (s.At.Add(-in.node.highestBefore) > in.at || elapsed < 0) {
@@ -530,7 +554,7 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 	case v.since.Has == 0:
 		shown := s.StartedAt < in.node.shown && in.at.Sub(in.node.setBackAt) <= 10*time.Minute // 3: it may look too young
 		reported := in.ours(s).Sub(v.waits)                                                    // for so long, without a value
-		absent := v.absent && !shown && reported <= s.At.Sub(s.StartedAt)+10*time.Second
+		absent := v.absent && !shown && reported <= s.At.Sub(s.StartedAt)+2*time.Second
 		v.restart(s, in)
 		if in.afterJump() && !s.Untimed && s.At.Add(-in.node.highestBefore) <= in.node.jumpedAt {
 			v.doubt = 1 // 3: kubelets repeat samples, so it may be from before the jump
@@ -538,7 +562,7 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		if absent {
 			v.meanSinceStart(s, in)
 		}
-	case elapsed >= 0 && v.isOther(s): // 4
+	case elapsed >= 0 && v.isOther(s, in): // 4
 		v.restart(s, in)
 	case elapsed == 0:
 		v.older = 0 // 2: nothing new; the last metric remains
@@ -548,10 +572,16 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 			in.model.counts.ClockStepsBack++
 			v.restart(s, in)
 		}
-	case s.CPUSeconds < v.since.CPUSeconds, // 4: a restart
+	case s.CPUSeconds < v.since.CPUSeconds, // 4: a restart, if something explains it
 		v.skipped.Has != 0 && s.At > v.skipped.At && s.CPUSeconds < v.skipped.CPUSeconds:
-		v.restart(s, in)
-		v.meanSinceStart(s, in)
+		switch {
+		case v.since.StartedAt == 0 || s.StartedAt == 0 || v.startedLater(s) || in.away:
+			v.restart(s, in)
+			v.meanSinceStart(s, in)
+		case elapsed > in.model.maxAge:
+			v.proven = false
+			v.restart(s, in)
+		}
 	case elapsed < time.Second:
 		v.older = 0 // 1: too short
 		v.skip(s)
@@ -562,29 +592,27 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		nanocores := math.Round((s.CPUSeconds - v.since.CPUSeconds) * 1e9 / elapsed.Seconds())
 		switch {
 		case in.isTooMuch(nanocores, elapsed):
-			v.proven = false
-			v.restart(s, in)
+			v.refuse(s, nanocores, in)
 		case !v.known && young && in.at.Sub(v.waits) < 10*time.Second: // 4: in its start-up
 			v.older = 0
 			if v.isDense(s, in) { // 1: later rates may begin with it
 				v.base(s, in)
-				v.since, v.skipped = s, usage.Sample{}
+				v.since, v.skipped, v.refused = s, usage.Sample{}, usage.Sample{}
 			} else {
 				v.skip(s)
 				v.since.StartedAt = s.StartedAt
 			}
-		case v.known && (v.dense == nil || v.sparse > 0) && 4*elapsed < min(in.model.rateWindow, 15*time.Second):
-			// 1: once, such as by an early scrape
-			v.older = 0
-			v.skip(s)
 		default:
-			base := v.base(s, in)
+			isDense, base := v.isDense(s, in), v.base(s, in)
 			longer := s.At.Sub(base.At)
 			if n := math.Round((s.CPUSeconds - base.CPUSeconds) * 1e9 / longer.Seconds()); !in.isTooMuch(n, longer) {
 				nanocores, elapsed = n, longer
 			}
-			v.since, v.skipped, v.older = s, usage.Sample{}, 0
-			v.serve(s, uint64(nanocores), elapsed, in)
+			isCoarse := s.At%1e9 == 0 && elapsed%1e9 == 0 && elapsed < 10*time.Second
+			v.since, v.skipped, v.refused, v.older = s, usage.Sample{}, usage.Sample{}, 0
+			if !isDense || 4*elapsed >= in.model.rateWindow && !isCoarse { // 1
+				v.serve(s, uint64(nanocores), elapsed, in)
+			}
 		}
 	}
 }
@@ -598,15 +626,40 @@ func (v *metric) moved(s usage.Sample) time.Duration {
 	return by
 }
 
+// startedLater reports whether a container has started since the last sample, by its start time (4).
+func (v *metric) startedLater(s usage.Sample) bool {
+	return v.since.StartedAt != 0 && s.StartedAt > v.since.StartedAt
+}
+
+// refuse notes a sample above the capacity. If the next one follows it, the series starts with it (10).
+func (v *metric) refuse(s usage.Sample, nanocores float64, in *incoming) {
+	if r := v.refused; r.Has != 0 {
+		elapsed := s.At.Sub(r.At)
+		nanocores = 0
+		if elapsed >= time.Second && elapsed <= in.model.maxAge && s.CPUSeconds >= r.CPUSeconds {
+			nanocores = math.Round((s.CPUSeconds - r.CPUSeconds) * 1e9 / elapsed.Seconds())
+			if !in.isTooMuch(nanocores, elapsed) {
+				r.StartedAt, r.Untimed = s.StartedAt, s.Untimed
+				v.proven = false
+				if v.restart(r, in); v.doubt == 0 {
+					v.next(s, in)
+				}
+				return
+			}
+		}
+	}
+	v.refused, in.excess = s, uint64(min(nanocores, math.MaxInt64))
+}
+
 // isOther reports whether the start time shows another container (4).
-func (v *metric) isOther(s usage.Sample) bool {
+func (v *metric) isOther(s usage.Sample, in *incoming) bool {
 	switch by := v.moved(s); {
 	case by < 0:
 		return true
 	case by == 0, s.CPUSeconds < v.since.CPUSeconds:
 		return false
 	}
-	return v.fell
+	return v.fell || in.away
 }
 
 // skip keeps a sample that has no rate, so that a counter that falls after it is noticed.
@@ -708,7 +761,7 @@ func (v *metric) meanSinceStart(s usage.Sample, in *incoming) {
 }
 
 // kubeletRate sets the rate of a summary if there is no other and it belongs to the same sample.
-func (v *metric) kubeletRate(s usage.Sample, zeroIsReal bool, in *incoming) {
+func (v *metric) kubeletRate(s usage.Sample, in *incoming) {
 	age := s.At.Sub(s.StartedAt)
 	dated := s.StartedAt != 0 && !s.Untimed && age >= 0 // 1: else the start and the sample are by two clocks
 	window := kubeletRateWindow
@@ -718,7 +771,7 @@ func (v *metric) kubeletRate(s usage.Sample, zeroIsReal bool, in *incoming) {
 	switch {
 	case v.since.Has == 0, v.known, !v.repeated(s), in.afterJump(), v.doubt > 0, v.jumps != in.node.jumps:
 	case !has(s, usage.HasCPU|usage.HasMemory|usage.HasRate):
-	case s.Rate == 0 && s.CPUSeconds > 0 && !zeroIsReal: // a placeholder
+	case s.Rate == 0, s.Memory == 0: // 6: placeholders
 	case s.Rate > math.MaxInt64, in.isTooMuch(float64(s.Rate), window):
 	case dated && age < 10*time.Second: // 4: in its start-up
 	default:
@@ -747,6 +800,7 @@ func (v *metric) repeated(s usage.Sample) bool { return s.CPUSeconds == v.since.
 // serve sets the Amount: its time is that of the CPU sample (1), and swap that is not reported is
 // not 0 (6).
 func (v *metric) serve(s usage.Sample, nanocores uint64, window time.Duration, in *incoming) {
+	in.served = true
 	v.known = true
 	v.Amount = usage.Amount{
 		CPUNanocores: nanocores, Memory: s.Memory, Swap: s.Swap, At: s.At, Window: window, HasSwap: has(s, usage.HasSwap),

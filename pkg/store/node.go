@@ -35,9 +35,12 @@ type node struct {
 	containers []*container // in the order of the last scrape
 	reports    []*podReport // the pods that they belong to, sorted by hash
 
-	// completeAt is when the last scrape arrived; 0: it did not mention every container of the node, or not
-	// all of them were stored, or it is too long ago.
+	scrapedAt usage.Time // when the last scrape arrived, by our clock; 0: there was none
+	// completeAt is the same; 0: that scrape did not mention every container of the node, or not all of
+	// them were stored, or it is too long ago.
 	completeAt usage.Time
+	capacity   capacity
+	lost       usage.Loss // why the last sample of the node could not be used
 
 	// ended has the last counter of each container that a scrape did not mention. removed has the
 	// times at which RemovePod removed pods. An entry is dropped by the first scrape that is more
@@ -56,9 +59,9 @@ type podReport struct {
 	key        podKey
 	containers []*container // sorted by name
 	snapshot   *usage.Pod   // the last complete one; nil: there was none
-	lastSeen   usage.Time   // when a scrape last mentioned the pod, by our clock
 	hash       uint32       // of the key
 	changed    bool         // whether the containers or their Amounts have changed since the snapshot
+	lost       usage.Loss   // why the last scrape had no sample of one of the containers that could be used
 }
 
 // container is one container of a pod.
@@ -79,9 +82,9 @@ func (n *node) containersByKey() map[containerKey]*container {
 	return known
 }
 
-// isRunning reports whether a container runs according to the API server. State must not be nil.
-func (n *node) isRunning(k containerKey) bool {
-	return n.config.State(n.name, k.namespace, k.name, k.container).Running
+// state returns what the API server shows of a container. Config.State must not be nil.
+func (n *node) state(k containerKey) ContainerState {
+	return n.config.State(n.name, k.namespace, k.name, k.container)
 }
 
 // put stores a scrape. The order matters: the clock first, since everything else uses its offset; stale
@@ -95,20 +98,16 @@ func (n *node) put(scrape *usage.Scrape, counts *counts) usage.Report {
 			c.markJumped()
 		}
 	}
-	a := &arrival{
-		at: scrape.At, capacity: scrape.Capacity, jumped: jumped, clock: &n.clock, config: n.config, counts: counts,
-	}
+	a := &arrival{at: scrape.At, jumped: jumped, clock: &n.clock, config: n.config, counts: counts}
 	if scrape.At.Sub(n.completeAt) > n.config.MaxSampleAge {
 		n.completeAt = 0
 	}
 	scrape, hasRemoved := n.withoutStale(scrape)
-	if n.series.observe(&scrape.Node, a) {
-		n.publishNode()
-	}
+	n.observeNode(scrape, a)
 	matched := n.matchContainers(scrape)
 	n.observeContainers(scrape, a)
 	n.publishPods(!matched || a.dropped)
-	n.completeAt = scrape.At
+	n.scrapedAt, n.completeAt = scrape.At, scrape.At
 	if scrape.Partial || hasRemoved || a.hasForeign {
 		n.completeAt = 0
 	}
@@ -116,21 +115,41 @@ func (n *node) put(scrape *usage.Scrape, counts *counts) usage.Report {
 	n.forgetRemoved(scrape.At)
 	return usage.Report{
 		Missing: n.missing(a), ClockOffset: n.clock.offset(), ClockKnown: n.clock.known, ClockJumped: jumped,
+		Exceeded: n.capacity.shown,
+	}
+}
+
+// observeNode adds the sample of the node itself, and sets the capacity for all samples of the scrape.
+func (n *node) observeNode(scrape *usage.Scrape, a *arrival) {
+	a.capacity = n.capacity.limit(scrape.Capacity)
+	isNew := n.series.observe(&scrape.Node, a)
+	if n.capacity.learn(isNew, a) {
+		isNew = n.series.observe(&scrape.Node, a)
+	}
+	n.lost = a.lost
+	if isNew {
+		n.publishNode()
 	}
 }
 
 // observeContainers adds the samples of a scrape, after matchContainers.
 func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) {
+	for _, r := range n.reports {
+		r.lost = usage.NotLost
+	}
 	for i := range scrape.Containers {
 		c, s := n.containers[i], &scrape.Containers[i].Sample
-		c.lastSeen, c.pod.lastSeen = a.at, a.at
+		a.wasAway, c.lastSeen = c.lastSeen < n.scrapedAt, a.at
 		// In the steady state, a sample is of the pod in the API server because the previous one is.
 		isProven := c.isProven && s.StartedAt == c.prev.startedAt
 		if !isProven && n.config.State != nil && !n.accept(c, s, a) {
-			s, c.isNew = &usage.Sample{}, false
+			s, c.isNew = &usage.Sample{Loss: usage.LostOwner}, false
 		}
 		if c.observe(s, a) {
 			c.pod.changed = true
+		}
+		if a.lost != usage.NotLost {
+			c.pod.lost = a.lost
 		}
 	}
 	if len(a.ended) > 0 {
@@ -147,21 +166,16 @@ func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) {
 }
 
 // putSummary applies the kubelet-reported rates of a summary to the node and to the containers that
-// have no Amount. A kubelet that does not know the rates reports 0 for all containers. If one rate
-// is above 0, the others are real, too.
+// have no Amount.
 func (n *node) putSummary(summary *usage.Scrape) []usage.Missing {
-	a := &arrival{at: summary.At, capacity: summary.Capacity, clock: &n.clock, config: n.config}
-	if n.series.applyKubeletRate(&summary.Node, false, a) {
+	a := &arrival{at: summary.At, capacity: n.capacity.limit(summary.Capacity), clock: &n.clock, config: n.config}
+	if n.series.applyKubeletRate(&summary.Node, a) {
 		n.publishNode()
 	}
 	known := n.containersByKey()
-	zeroIsReal := slices.ContainsFunc(summary.Containers, func(s usage.ContainerSample) bool {
-		c := known[keyOf(&s)]
-		return c != nil && s.Has&usage.HasRate != 0 && s.Rate > 0 && c.repeats(&s.Sample)
-	})
 	for i := range summary.Containers {
 		s := &summary.Containers[i]
-		if c := known[keyOf(s)]; c != nil && c.applyKubeletRate(&s.Sample, zeroIsReal, a) {
+		if c := known[keyOf(s)]; c != nil && c.applyKubeletRate(&s.Sample, a) {
 			c.pod.changed = true
 		}
 	}

@@ -358,6 +358,9 @@ func TestKubeletRatesServeUntilThereAreTwoSamples(t *testing.T) {
 	expect(t, s, "p", 11, "at 10.3 window 10: a=200m b=50m")
 }
 
+// empty returns a sample with memory of 0.
+func empty(s usage.Sample) usage.Sample { s.Memory = 0; return s }
+
 // TestKubeletRates checks which rates of a summary are served. The other container has 10 core-seconds.
 func TestKubeletRates(t *testing.T) { // rule 6
 	no := usage.Sample{}
@@ -373,12 +376,9 @@ func TestKubeletRates(t *testing.T) { // rule 6
 		{"no rate", sample(0, 10), sample(0, 10), no, "none"},
 		{"another container has no rate", sample(0, 10), rated(100, sample(0, 10)), sample(0, 10), "none"},
 		{"a placeholder", sample(0, 10), rated(0, sample(0, 10)), no, "none"},
-		{"zero is data", sample(0, 0), rated(0, sample(0, 0)), no, "at 0 window 15: a=0m"},
-		// A kubelet that knows the rate of one container knows all: 0 is real.
-		{"zero, and another rate is known", sample(0, 3), rated(0, sample(0, 3)), rated(100, sample(0, 10)),
-			"at 0 window 15: a=0m b=100m"},
-		{"zero, and another rate is 0", sample(0, 3), rated(0, sample(0, 3)), rated(0, sample(0, 10)), "none"},
-		{"zero, and another is sampled on demand", sample(0, 3), rated(0, sample(0, 3)), rated(100, sample(0, 10.1)), "none"},
+		{"zero beside a counter of 0", sample(0, 0), rated(0, sample(0, 0)), no, "none"},
+		{"zero, and another rate is known", sample(0, 3), rated(0, sample(0, 3)), rated(100, sample(0, 10)), "none"},
+		{"no memory", sample(0, 3), empty(rated(100, sample(0, 3))), no, "none"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s, first, summary := newStore(), scrape(1, of("p/a", tc.scraped)), scrape(1, of("p/a", tc.summary))

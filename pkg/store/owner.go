@@ -12,6 +12,9 @@ import (
 // started before that pod did, by the status in the API server, or used more than the node has had
 // since. Both times are by the node's clock. Until the API server shows a start, all samples are of
 // the removed pod.
+//
+// Some kubelets report the creation of the pod as the start of its containers (virtual-kubelet/azure-aci#567),
+// which is before the pod's start. So an earlier start proves another pod only if one of that name is known.
 
 // runsOnFor is longer than a deleted pod runs beside the next one of its name. The counter of an older
 // container proves nothing: the node may have had more CPUs before.
@@ -21,16 +24,21 @@ const runsOnFor = time.Hour
 // may be of the pod in the API server. It drops what was stored of another pod while the API server
 // did not show a start, and notes in the arrival a container that is of another pod only.
 func (n *node) accept(c *container, s *usage.Sample, a *arrival) bool {
-	state := n.config.State(n.name, c.pod.key.namespace, c.pod.key.name, c.name.Value())
+	state := n.state(c.key())
 	_, isRemoved := n.removed[c.pod.key]
 	runsOn := isRemoved && !state.Running && state.EarliestStart == 0 // the next pod of the name has not started
 	now := a.at.Add(n.clock.offset())
 	// The start is known, and is not by a clock that was set back before this process has seen it.
 	isComparable := state.EarliestStart != 0 &&
 		(state.EarliestStart.Sub(now) <= usage.MaxLead || state.EarliestStart < n.clock.maxShown)
-	isEarlier := func(r reading) bool {
-		return r.startedAt != 0 && r.startedAt < state.EarliestStart.Add(-usage.StartMargin)
+	startedBefore := func(r reading, t usage.Time) bool {
+		return r.startedAt != 0 && r.startedAt < t.Add(-usage.StartMargin)
 	}
+	earliest := state.EarliestStart
+	if hasOther := isRemoved || c.isProven && !startedBefore(c.prev, earliest); !hasOther {
+		earliest = state.earliestOfOnly(a.at)
+	}
+	isEarlier := func(r reading) bool { return startedBefore(r, earliest) }
 	isForeign := func(r reading) bool {
 		return runsOn || isComparable && (isEarlier(r) && !n.mayHaveMoved(r, state, now) ||
 			n.startedBeforeJump(r, state, now) || n.usedTooMuch(r, state, a, now))
@@ -52,6 +60,19 @@ func (n *node) accept(c *container, s *usage.Sample, a *arrival) bool {
 	}
 	c.isProven = isComparable && !isEarlier(readingOf(s))
 	return true
+}
+
+// earliestOfOnly returns the time before which no container of a pod can have started, if no other pod of
+// its name is known: its creation. An other one may have existed before this process, but does not run on
+// for longer than runsOnFor.
+func (s *ContainerState) earliestOfOnly(now usage.Time) usage.Time {
+	switch {
+	case s.PodCreatedAt == 0:
+		return s.EarliestStart
+	case now.Sub(s.PodCreatedAt) > runsOnFor:
+		return 0
+	}
+	return min(s.EarliestStart, s.PodCreatedAt)
 }
 
 // mayHaveMoved reports whether the start time of a container may have moved to an earlier time, because

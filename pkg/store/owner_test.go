@@ -126,8 +126,8 @@ func TestStartsAfterAClockStep(t *testing.T) {
 		{"own, moved since the step to a time that the clock had shown before the start", -hour, -6950, -7100, own},
 		{"own, follows the samples since the step", -hour, -6950, -7190, own},
 		{"own, started after the step", 100, -6950, -6952, own},
-		{"of an older pod from before the time that the clock was set back to", -hour, -6950, -8000, other},
-		{"of an older pod, at a time that the clock has not shown since", -hour, -30, -60, other},
+		{"of an older pod from before the time that the clock was set back to", -3000, -6950, -8000, other},
+		{"of an older pod, at a time that the clock has not shown since", -35, -30, -60, other},
 		{"of an older pod, while the pod is from after the step", 100, -6950, -7100, other},
 		{"of an older pod from before the step, which the pod is not", 100, -6950, -60, other},
 	} {

@@ -41,7 +41,7 @@ func (n *node) withoutStale(scrape *usage.Scrape) (current *usage.Scrape, hasRem
 // hasEnded reports whether a container has neither CPU nor memory and does not run according to the API
 // server: kubelets may report the start time of a container long after it ended.
 func (n *node) hasEnded(s *usage.ContainerSample) bool {
-	return s.Has&(usage.HasCPU|usage.HasMemory) == 0 && n.config.State != nil && !n.isRunning(keyOf(s))
+	return s.Has&(usage.HasCPU|usage.HasMemory) == 0 && n.config.State != nil && !n.state(keyOf(s)).Running
 }
 
 // isOfRemoved reports whether a sample belongs to a removed pod, because it was requested or taken

@@ -243,6 +243,26 @@ var steps = []struct {
 		p.shown[boundPod{k.name, key}] = state
 		k.hideStarts()
 	}},
+	{"a container waits for its restart according to the API server, or does not", func(p *player, arg int) {
+		key := containerKey{pick(&arg, podKeys), pick(&arg, containerNames)}
+		p.waiting[key] = !p.waiting[key]
+		p.stopped[key] = p.waiting[key]
+	}},
+	{"a complete response omits containers", func(p *player, arg int) { p.omit(p.kubelet(&arg), arg) }},
+	{"a complete response omits containers", func(p *player, arg int) { p.omit(p.kubelet(&arg), arg) }},
+	{"a kubelet does not know the usage of a container, or knows it again", func(p *player, arg int) {
+		if c := p.kubelet(&arg).any(&arg); c != nil {
+			c.unknown ^= pick(&arg, []usage.Has{usage.HasCPU | usage.HasMemory, usage.HasCPU, usage.HasMemory})
+		}
+	}},
+	{"a kubelet does not know the usage of a container, or knows it again", func(p *player, arg int) {
+		if c := p.kubelet(&arg).any(&arg); c != nil {
+			c.unknown ^= usage.HasCPU | usage.HasMemory
+		}
+	}},
+	{"the status of a node shows another capacity", func(p *player, arg int) {
+		p.kubelet(&arg).capacity = pick(&arg, []uint64{nodeCapacity, 500_000_000, 2_000_000_000, 0})
+	}},
 }
 
 var rateWindows = []time.Duration{
@@ -293,6 +313,8 @@ type counter struct {
 	truth        []truth // oldest first
 	scraped      bool    // whether a scrape mentioned it
 	unverifiable bool    // whether the kubelet reported something wrong that nothing reveals
+
+	unknown usage.Has // the values that the kubelet does not know, and reports as 0
 }
 
 // truth is the true usage at some time, whatever the kubelet reports.
@@ -361,6 +383,14 @@ func (c *counter) sample(k *kubelet, now usage.Time) usage.Sample {
 	if has(s, usage.HasSwap) {
 		s.Swap = c.swap
 	}
+	if c.unknown&usage.HasCPU != 0 {
+		s.CPUSeconds = 0
+		// Nothing reveals that if it has memory, and neither a start nor a value before.
+		c.unverifiable = c.unverifiable || c.unknown&usage.HasMemory == 0 && c.memory > 0
+	}
+	if c.unknown&usage.HasMemory != 0 {
+		s.Memory = 0
+	}
 	c.lastSample = s
 	return s
 }
@@ -389,6 +419,7 @@ type kubelet struct {
 	untimed    bool          // whether its samples have no times
 	startsAgo  time.Duration // if not 0: the age of all containers at each sample
 	latency    time.Duration // of its responses
+	capacity   uint64        // in the status of the node, in nanocores
 	dateless   bool          // whether it sends no Date header
 	self       *counter
 	containers []*counter // in the order in which it reports them
@@ -396,7 +427,7 @@ type kubelet struct {
 
 	wasSet      bool                  // whether its clock was ever set
 	wasDateless bool                  // so that steps of its clock may have gone unnoticed
-	ended       map[containerKey]bool // containers that ended after the last complete scrape
+	ended       map[containerKey]bool // containers that ended, and of which the store may not know that
 }
 
 // markUnverifiable notes that repeated samples by another clock may seem to be new.
@@ -451,6 +482,7 @@ type player struct {
 	now      usage.Time
 	kubelets []*kubelet
 	stopped  map[containerKey]bool       // the containers that do not run according to the API server
+	waiting  map[containerKey]bool       // those that it shows as waiting for a restart if they do not run
 	shown    map[boundPod]ContainerState // the starts of pods that it shows
 
 	store *Store
@@ -464,7 +496,7 @@ type player struct {
 
 func newPlayer(logf func(string, ...any)) *player {
 	p := &player{
-		now: t0, stopped: map[containerKey]bool{}, shown: map[boundPod]ContainerState{}, logf: logf,
+		now: t0, stopped: map[containerKey]bool{}, waiting: map[containerKey]bool{}, shown: map[boundPod]ContainerState{}, logf: logf,
 		pods: map[*usage.Pod]usage.Pod{}, nodes: map[*usage.Node]usage.Node{},
 	}
 	if logf == nil {
@@ -473,7 +505,9 @@ func newPlayer(logf func(string, ...any)) *player {
 	p.start(rateWindow)
 	for _, name := range nodeNames {
 		self := &counter{coreSeconds: 1000, counted: t0, cores: 1, has: usage.HasCPU | usage.HasMemory}
-		p.kubelets = append(p.kubelets, &kubelet{name: name, self: self, ended: map[containerKey]bool{}})
+		p.kubelets = append(p.kubelets, &kubelet{
+			name: name, capacity: nodeCapacity, self: self, ended: map[containerKey]bool{},
+		})
 	}
 	return p
 }
@@ -483,6 +517,7 @@ func (p *player) start(rateWindow time.Duration) {
 	state := func(node string, key containerKey) ContainerState {
 		shown := p.shown[boundPod{node, key.podKey}]
 		shown.Running = !p.stopped[key]
+		shown.Alive = shown.Running || p.waiting[key]
 		return shown
 	}
 	config := Config{MaxSampleAge: maxAge, RateWindow: rateWindow, MaxContainers: 100}
@@ -554,7 +589,7 @@ func (p *player) scrapeAsOf(k *kubelet, ago time.Duration) {
 		c.unverifiable = true
 		then.containers = append(then.containers, new(*c))
 	}
-	k.self.unverifiable = true
+	k.self.unverifiable, k.wasSet = true, true // its clock seems to be
 	p.scrape(&then, 0)
 }
 
@@ -613,25 +648,40 @@ func (p *player) replaceByForce(arg int) {
 // scrape scrapes a kubelet. The bits of lost select the containers that cannot be read from the
 // response; any of them makes it partial.
 func (p *player) scrape(k *kubelet, lost int) {
+	p.respond(k, lost, lost != 0)
+}
+
+// omit scrapes a kubelet whose complete response does not mention some containers. The bits of omitted
+// select them.
+func (p *player) omit(k *kubelet, omitted int) {
+	for i, c := range k.containers {
+		if omitted&(1<<i) != 0 && !c.scraped {
+			c.unverifiable = true // it will seem to be new, whatever its start time is
+		}
+	}
+	p.respond(k, omitted, false)
+}
+
+func (p *player) respond(k *kubelet, lost int, partial bool) {
 	s := p.response(k)
-	s.Node, s.Partial = k.self.sample(k, p.now), lost != 0
+	s.Node, s.Partial = k.self.sample(k, p.now), partial
 	for i, c := range k.containers {
 		sample := c.reported(k, p.now)
 		if lost&(1<<i) == 0 {
 			s.Containers = append(s.Containers, sampleOf(c.key, sample))
-			c.scraped = true
+			c.scraped = c.unknown == 0 || !p.stopped[c.key] // else it counts as ended, and as new afterwards
 		}
 	}
 	k.order = k.order>>1 | k.order<<7
-	if lost == 0 {
-		clear(k.ended)
+	if lost == 0 { // the others may still run, by the API server
+		maps.DeleteFunc(k.ended, func(key containerKey, _ bool) bool { return p.stopped[key] && !p.waiting[key] })
 	}
 	p.put(k, s, false)
 }
 
 // response returns an empty response that arrives now.
 func (p *player) response(k *kubelet) *usage.Scrape {
-	s := &usage.Scrape{At: p.now, Sent: p.now.Add(-k.latency), Capacity: nodeCapacity}
+	s := &usage.Scrape{At: p.now, Sent: p.now.Add(-k.latency), Capacity: k.capacity}
 	if !k.dateless {
 		s.Date = cut(k.clock(p.now))
 	}
@@ -668,6 +718,7 @@ func cut(t usage.Time) usage.Time { return t - t%usage.Time(time.Second) }
 
 // put puts a response into the store and into the model.
 func (p *player) put(k *kubelet, s *usage.Scrape, summary bool) {
+	s.DropUnknown()
 	r := report{
 		sent: s.Sent, at: s.At, date: s.Date, capacity: s.Capacity, summary: summary, partial: s.Partial, node: s.Node,
 	}
@@ -703,6 +754,9 @@ func (p *player) put(k *kubelet, s *usage.Scrape, summary bool) {
 
 func (p *player) forget(k *kubelet) {
 	p.logf("  %s", k.name)
+	for _, c := range k.containers {
+		c.scraped = false
+	}
 	p.model.forget(k.name)
 	p.store.Forget(k.name)
 	p.checkFacts(k)

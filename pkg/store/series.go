@@ -6,9 +6,6 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// maxShort limits the rate window of which a quarter is too short: that of a longer one may be a scrape interval.
-const maxShort = 15 * time.Second
-
 // maxOlder is the number of consecutive older samples after which the node's clock is assumed to
 // have been set back, although the offset did not show it.
 const maxOlder = 3
@@ -62,6 +59,10 @@ type arrival struct {
 	config   *Config
 	counts   *counts // nil for a summary
 
+	wasAway bool       // whether the previous scrape did not mention the container that is observed
+	lost    usage.Loss // why observe did not use a sample
+	excess  uint64     // the rate in nanocores because of which it did not
+
 	// Set by accept:
 	hasForeign bool         // whether there are samples of another pod of the name
 	dropped    bool         // whether a snapshot or a container is dropped because of them
@@ -83,7 +84,12 @@ func (s *series) observe(cur *usage.Sample, a *arrival) bool {
 		s.prev, s.sampled = reading{base, cur.StartedAt}, true
 		s.untimed, s.history = cur.Untimed, nil
 	}
+	a.lost = cur.Loss
 	if !cur.Complete() || s.doubt == maybeBeforeJump && cur.At == s.prev.At {
+		return false
+	}
+	if s.sampled && cur.CPUSeconds == 0 && s.prev.CPUSeconds > 0 && !s.startedLater(cur) {
+		a.lost = usage.LostZero
 		return false
 	}
 	if startsOver, fromZero := s.startsOver(cur, a); startsOver {
@@ -97,9 +103,9 @@ func (s *series) observe(cur *usage.Sample, a *arrival) bool {
 // counter is then known to have been 0 at the start of the container.
 func (s *series) startsOver(cur *usage.Sample, a *arrival) (startsOver, fromZero bool) {
 	switch {
-	case !s.sampled: // not if it was reported, without a value, before it started
+	case !s.sampled: // not if it was reported, without a value, before it started; ourTime is exact to a dateUnit
 		age, _ := cur.Age()
-		return true, s.isNew && a.clock.ourTime(cur, a.at).Sub(s.since) <= age+usage.StartMargin
+		return true, s.isNew && a.clock.ourTime(cur, a.at).Sub(s.since) <= age+2*dateUnit
 	case s.doubt != reliable:
 		return true, false
 	case cur.Base.At == cur.At && cur.At != 0: // the counter is another one
@@ -107,7 +113,7 @@ func (s *series) startsOver(cur *usage.Sample, a *arrival) (startsOver, fromZero
 	case s.untimed != cur.Untimed: // by different clocks
 		return true, false
 	}
-	return cur.At >= s.prev.At && s.isOfOther(cur), false
+	return cur.At >= s.prev.At && s.isOfOther(cur, a.wasAway), false
 }
 
 // advance compares a sample with the previous one, and reports whether there is a new Amount.
@@ -115,23 +121,30 @@ func (s *series) advance(cur *usage.Sample, a *arrival) bool {
 	amount, verdict := usage.Rate(s.prev.Reading, cur, a.config.MaxSampleAge, a.capacity)
 	isDense, isYoung := verdict == usage.Fresh && amount.Window < a.config.RateWindow*3/5, s.isYoung(cur, a)
 	isTooEarly := verdict == usage.Fresh && isYoung && !isDense
-	isShort := verdict == usage.Fresh && s.hasAmount && amount.Window < min(a.config.RateWindow, maxShort)/4 &&
-		(!s.history.hasPoints() || s.history.sparse > 0) // those points are too old
-	if isTooEarly || isShort {
+	if isTooEarly {
 		verdict = usage.Unchanged // so that the next rate covers the time since the previous sample
 	}
 	if s.fellSinceUnserved(cur) {
-		verdict = usage.Reset
+		verdict = usage.Fell
+	}
+	if verdict == usage.Fell && !s.isRestart(cur, a) {
+		if cur.At.Sub(s.prev.At) <= a.config.MaxSampleAge {
+			a.lost = usage.LostFall
+			return false
+		}
+		verdict = usage.Gap
 	}
 	switch verdict {
 	case usage.Fresh:
 		amount = s.widen(amount, cur, isDense, a)
 		s.setPrevious(cur)
-		if isYoung { // it is in the history of later ones
+		if isYoung || isDense && amount.IsShort(a.config.RateWindow) { // it is in the history of later ones
 			return false
 		}
 		s.setAmount(amount, cur, a)
 		return true
+	case usage.Excess:
+		return s.refuse(cur, amount, a)
 	case usage.Unchanged:
 		s.olderCount = 0
 		s.noteUnserved(cur)
@@ -147,10 +160,32 @@ func (s *series) advance(cur *usage.Sample, a *arrival) bool {
 	case usage.Gap:
 		s.isProven = false // the counter may be that of another container
 		s.restart(cur, a)
-	case usage.Reset:
+	case usage.Fell:
 		s.restart(cur, a)
 		return s.applyMeanSinceStart(cur, a)
 	}
+	return false
+}
+
+// refuse handles a sample whose rate is above the node's capacity, and reports whether there is a new Amount.
+// Either that sample is wrong, or the previous one: the next sample shows which of the two it follows.
+func (s *series) refuse(cur *usage.Sample, amount usage.Amount, a *arrival) bool {
+	if s.history == nil {
+		s.history = &history{}
+	}
+	if refused := s.history.refused; refused.At != 0 {
+		next, verdict := usage.Rate(refused, cur, a.config.MaxSampleAge, a.capacity)
+		if verdict == usage.Fresh {
+			s.isProven = false // the counter may be that of another container
+			s.restart(&usage.Sample{
+				At: refused.At, CPUSeconds: refused.CPUSeconds, StartedAt: cur.StartedAt, Untimed: cur.Untimed,
+			}, a)
+			return s.doubt == reliable && s.advance(cur, a)
+		}
+		amount = next
+	}
+	s.history.refused = cur.Reading()
+	a.lost, a.excess = usage.LostExcess, amount.CPUNanocores
 	return false
 }
 
@@ -194,11 +229,22 @@ func (s *series) startMoved(cur *usage.Sample) time.Duration {
 // previous one. A kubelet that runs two pods of one name reports either of them.
 //
 // Start times from cAdvisor move forwards while a container runs, but do not fall. So a move forwards
-// shows another container only if it follows a fall. If the counter fell as well, it is a restart.
-// usage.Rate notices that.
-func (s *series) isOfOther(cur *usage.Sample) bool {
+// shows another container only if it follows a fall, or if the container was away. If the counter fell
+// as well, it is a restart. usage.Rate notices that.
+func (s *series) isOfOther(cur *usage.Sample, wasAway bool) bool {
 	moved := s.startMoved(cur)
-	return moved < 0 || moved > 0 && s.startFell && cur.CPUSeconds >= s.prev.CPUSeconds
+	return moved < 0 || moved > 0 && (s.startFell || wasAway) && cur.CPUSeconds >= s.prev.CPUSeconds
+}
+
+// startedLater reports whether the start time is later than that of the previous sample.
+func (s *series) startedLater(cur *usage.Sample) bool {
+	return s.prev.startedAt != 0 && cur.StartedAt > s.prev.startedAt
+}
+
+// isRestart reports whether a restart of the container explains that its counter fell: its start time
+// is later, or the scrape before did not mention it. Without start times, any fall is a restart.
+func (s *series) isRestart(cur *usage.Sample, a *arrival) bool {
+	return s.prev.startedAt == 0 || cur.StartedAt == 0 || s.startedLater(cur) || a.wasAway
 }
 
 func (s *series) setPrevious(cur *usage.Sample) {
@@ -237,13 +283,12 @@ func (s *series) applyMeanSinceStart(cur *usage.Sample, a *arrival) bool {
 //
 // The summary must repeat the reading in prev; only then does the rate end at a known point. If the
 // counter has moved, the runtime samples on demand: its rate covers only the time since the last
-// request, possibly milliseconds, and the next scrape will give a real one. For zeroIsReal, see
-// usage.FromKubeletRate.
-func (s *series) applyKubeletRate(cur *usage.Sample, zeroIsReal bool, a *arrival) bool {
+// request, possibly milliseconds, and the next scrape will give a real one.
+func (s *series) applyKubeletRate(cur *usage.Sample, a *arrival) bool {
 	if s.hasAmount || s.doubt != reliable || !s.repeats(cur) || a.jumpedRecently() {
 		return false
 	}
-	amount, ok := usage.FromKubeletRate(cur, zeroIsReal, a.capacity)
+	amount, ok := usage.FromKubeletRate(cur, a.capacity)
 	if ok {
 		s.setAmount(amount, cur, a)
 	}

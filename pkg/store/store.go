@@ -28,19 +28,20 @@ type Config struct {
 	// RateWindow is the time that a rate should cover, at most MaxSampleAge. If samples are denser, a
 	// rate is computed from an earlier sample than the previous one. 0: always from the previous one.
 	RateWindow time.Duration
-	// MaxContainers limits the containers of one node: above it, containers that a partial scrape
-	// does not mention are dropped.
+	// MaxContainers limits the containers of one node: above it, containers that a scrape does not mention
+	// are dropped.
 	MaxContainers int
-	// State, if not nil, returns what the API server shows of a container of a pod that is bound to
-	// the node; the zero ContainerState if there is no such pod. It is called for containers that a
-	// scrape does not mention, or mentions without CPU and memory. It is also called if a start
-	// time has changed, or was not yet found to be that of the pod.
+	// State returns what the API server shows of a container of a pod that is bound to the node; the
+	// zero ContainerState if there is no such pod. It is called for containers that a scrape does not
+	// mention, or mentions without CPU and memory. It is also called if a start time has changed, or was
+	// not yet found to be that of the pod. nil: nothing is known, so complete scrapes decide what runs.
 	State func(node, namespace, pod, container string) ContainerState
 }
 
 // ContainerState is what the API server shows of a container.
 type ContainerState struct {
 	Running       bool
+	Alive         bool       // whether it runs, or waits to be restarted
 	EarliestStart usage.Time // before which it cannot have started, by the node's clock; 0: not known
 	PodCreatedAt  usage.Time // by the API server's clock
 }

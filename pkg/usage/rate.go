@@ -15,6 +15,9 @@ const (
 	// MinWindow is the shortest window of a rate. In a shorter one, the granularity of the counter
 	// and of its timestamp would distort the rate.
 	MinWindow = time.Second
+	// minCoarseWindow is the shortest window between two times in whole seconds. Kubelets truncate them,
+	// so the window may be wrong by one second: by a tenth of it.
+	minCoarseWindow = 10 * time.Second
 	// StartMargin is how far the start times of one container may differ. A runtime creates a
 	// container some seconds before it starts it, and the API server shows whole seconds.
 	StartMargin = 10 * time.Second
@@ -53,16 +56,17 @@ const (
 	// Older: the sample was taken before the previous one. The previous sample and its Amount are
 	// kept.
 	Older
-	// Reset: the counter fell, because the container was restarted or replaced. The sample starts a
-	// new series.
-	Reset
-	// Gap: the previous sample is older than the longest window, or the rate is above the node's
-	// capacity. The sample starts a new series.
+	// Fell: the counter fell. If the container was restarted, the sample starts a new series.
+	Fell
+	// Gap: the previous sample is older than the longest window. The sample starts a new series.
 	Gap
+	// Excess: the rate, which is in the Amount, is above the node's capacity. The previous sample and
+	// its Amount are kept.
+	Excess
 )
 
 // Rate derives an Amount from a complete sample of a node or container and an earlier reading of it.
-// The Amount is meaningful only with the verdict Fresh.
+// The Amount is meaningful only with the verdicts Fresh and Excess.
 //
 // The rate is (core-seconds now − then) ÷ (time now − then), by the node's clock, over at most
 // maxWindow. It is not above the node's capacity in nanocores (0: not known), with a margin: the
@@ -75,7 +79,7 @@ func Rate(prev Reading, cur *Sample, maxWindow time.Duration, capacity uint64) (
 	case window < 0:
 		return Amount{}, Older
 	case cur.CPUSeconds < prev.CPUSeconds:
-		return Amount{}, Reset
+		return Amount{}, Fell
 	case window < MinWindow:
 		return Amount{}, Unchanged
 	case window > maxWindow:
@@ -83,10 +87,20 @@ func Rate(prev Reading, cur *Sample, maxWindow time.Duration, capacity uint64) (
 	default:
 		a, ok := amount(cur.CPUSeconds-prev.CPUSeconds, window, cur)
 		if !ok || exceeds(a.CPUNanocores, window, capacity) {
-			return Amount{}, Gap
+			return a, Excess
 		}
 		return a, Fresh
 	}
+}
+
+// ShortestWindow returns the shortest window of a rate that is served, given the time that a rate should
+// cover. In less than a quarter of it, random requests look like a change of the load.
+func ShortestWindow(rateWindow time.Duration) time.Duration { return max(rateWindow/4, MinWindow) }
+
+// IsShort reports whether the window is too short for a rate to be served.
+func (a Amount) IsShort(rateWindow time.Duration) bool {
+	isCoarse := a.At%Time(time.Second) == 0 && a.Window%time.Second == 0
+	return a.Window < ShortestWindow(rateWindow) || isCoarse && a.Window < minCoarseWindow
 }
 
 // MeanSinceStart derives an Amount from the first sample of a container that is known to be new, so
@@ -130,7 +144,7 @@ func (s Sample) Complete() bool {
 func amount(coreSeconds float64, window time.Duration, cur *Sample) (Amount, bool) {
 	nanocores := math.Round(coreSeconds * float64(time.Second) / window.Seconds())
 	if !(nanocores < math.MaxInt64) {
-		return Amount{}, false
+		return newAmount(math.MaxInt64, window, cur), false
 	}
 	return newAmount(uint64(nanocores), window, cur), true
 }
@@ -152,13 +166,11 @@ const kubeletRateWindow = 15 * time.Second
 
 // FromKubeletRate returns the Amount of a kubelet-reported rate. It reports false if there is no
 // such rate, if the container is young, or if the rate is above the node's capacity in nanocores
-// (0: not known), with a margin.
-//
-// Kubelets report a placeholder of 0 if they do not know the rate. Unless the counter is 0, a rate
-// of 0 is valid only if zeroIsReal is set: the caller knows that the kubelet reports real rates.
-func FromKubeletRate(cur *Sample, zeroIsReal bool, capacity uint64) (Amount, bool) {
-	isPlaceholder := cur.Rate == 0 && cur.CPUSeconds != 0 && !zeroIsReal
-	if !cur.Complete() || cur.Has&HasRate == 0 || cur.Rate > math.MaxInt64 || cur.Young() || isPlaceholder {
+// (0: not known), with a margin. Kubelets report 0 for a rate or memory that they do not know, also
+// beside known ones of other containers (containerd#9531), so neither may be 0.
+func FromKubeletRate(cur *Sample, capacity uint64) (Amount, bool) {
+	isKnown := cur.Complete() && cur.Has&HasRate != 0 && cur.Rate != 0 && cur.Memory != 0
+	if !isKnown || cur.Rate > math.MaxInt64 || cur.Young() {
 		return Amount{}, false
 	}
 	window := kubeletRateWindow

@@ -41,8 +41,8 @@ func TestRate(t *testing.T) {
 		{"too short a window", cpu(0, 100, old), cpu(0.5, 100.4, old), Unchanged, Amount{}},
 		{"the shortest window", cpu(0, 100, old), cpu(1, 100.5, old), Fresh, fresh(500_000_000, time.Second)},
 		{"an older timestamp", cpu(0, 100, old), cpu(-1, 99, old), Older, Amount{}},
-		{"rule 4: the counter fell", cpu(0, 100, old), cpu(15, 1, old), Reset, Amount{}},
-		{"rule 4: the counter fell within a second", cpu(0, 100, old), cpu(0.5, 1, old), Reset, Amount{}},
+		{"rule 4: the counter fell", cpu(0, 100, old), cpu(15, 1, old), Fell, Amount{}},
+		{"rule 4: the counter fell within a second", cpu(0, 100, old), cpu(0.5, 1, old), Fell, Amount{}},
 		{"rule 4: the start time moved", cpu(0, 1000, old), cpu(15, 1001.5, t0.Add(3*time.Second)), Fresh,
 			fresh(100_000_000, 15*time.Second)},
 		{"rule 4: a start time after the sample", cpu(0, 100, old), cpu(15, 103, t0.Add(time.Hour)), Fresh,
@@ -52,17 +52,17 @@ func TestRate(t *testing.T) {
 		{"rule 5: the longest window", cpu(0, 100, old), cpu(60, 106, old), Fresh, fresh(100_000_000, time.Minute)},
 		{"rule 5: a longer one", cpu(0, 100, old), cpu(60.1, 106, old), Gap, Amount{}},
 		{"rule 6: zero is data", cpu(0, 0, old), cpu(15, 0, old), Fresh, fresh(0, 15*time.Second)},
-		{"more than the API allows", cpu(0, 1, old), cpu(1, 1e12, old), Gap, Amount{}},
-		{"an infinite counter", cpu(0, 1, old), cpu(1, math.Inf(1), old), Gap, Amount{}},
+		{"more than the API allows", cpu(0, 1, old), cpu(1, 1e12, old), Excess, fresh(math.MaxInt64, time.Second)},
+		{"an infinite counter", cpu(0, 1, old), cpu(1, math.Inf(1), old), Excess, fresh(math.MaxInt64, time.Second)},
 		{"all CPUs of the node, and the slack", cpu(0, 100, old), cpu(15, 247.9, old), Fresh,
 			fresh(9_860_000_000, 15*time.Second)},
-		{"more than the node can use", cpu(0, 100, old), cpu(15, 248.1, old), Gap, Amount{}},
+		{"more than the node can use", cpu(0, 100, old), cpu(15, 248.1, old), Excess, fresh(9_873_333_333, 15*time.Second)},
 		{"the slack of the shortest window", cpu(0, 100, old), cpu(1, 124.75, old), Fresh,
 			fresh(24_750_000_000, time.Second)},
-		{"more than that", cpu(0, 100, old), cpu(1, 124.9, old), Gap, Amount{}},
+		{"more than that", cpu(0, 100, old), cpu(1, 124.9, old), Excess, fresh(24_900_000_000, time.Second)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if tc.verdict == Fresh {
+			if tc.want != (Amount{}) {
 				tc.want.Memory, tc.want.At = tc.cur.Memory, tc.cur.At
 			}
 			if got, verdict := Rate(tc.prev.Reading(), &tc.cur, maxWindow, capacity); verdict != tc.verdict || got != tc.want {

@@ -66,6 +66,7 @@ type Sample struct {
 	Swap       uint64  // swap in use in bytes
 	Rate       uint64  // the kubelet-reported rate in nanocores; only summaries have it
 	Has        Has     // which of CPU, memory, swap and rate are set
+	Loss       Loss    // why CPU or memory is not set, if that is known
 
 	// Untimed is set if the kubelet sent no time for the CPU counter. At is then the time of the
 	// scrape by our clock, and must not be corrected by the offset of the node's clock.
@@ -75,6 +76,51 @@ type Sample struct {
 	// before, for example because the container was restarted. Only pkg/prometheus sets it; it is
 	// zero in samples of kubelets.
 	Base Reading
+}
+
+// Loss is why a sample cannot be used, or a value of it.
+type Loss uint8
+
+// The losses. The source of the samples notices the first ones, the store the others.
+const (
+	NotLost    Loss = iota
+	LostZero        // 0, which kubelets report for what they do not know
+	LostTime        // the time of the CPU counter is not valid
+	LostValue       // the value is not possible, such as NaN
+	LostFall        // the CPU counter fell, but the container was not restarted
+	LostExcess      // the rate is above the CPU capacity in the node's status
+	LostOwner       // the sample is of an earlier pod of the same name, or may be
+)
+
+// DropUnknown removes values of 0 that stand for unknown ones. A kubelet reports a CPU counter of 0,
+// memory of 0 and the current time for a running container if the runtime has no statistics of it
+// (makeContainerCPUAndMemoryStats of kubelet 1.37). A counter of 0 is unknown beside memory of 0, or
+// if the container is at least MinAgeSinceStart old; memory of 0 is unknown beside such a counter, or
+// if no container of the node has any.
+func (s *Scrape) DropUnknown() {
+	hasMemory := false
+	for i := range s.Containers {
+		hasMemory = hasMemory || s.Containers[i].Memory > 0
+	}
+	s.Node.dropUnknown(true)
+	for i := range s.Containers {
+		s.Containers[i].dropUnknown(hasMemory)
+	}
+}
+
+// dropUnknown is DropUnknown for one sample. mayBeEmpty reports whether memory of 0 can be real.
+func (s *Sample) dropUnknown(mayBeEmpty bool) {
+	noMemory := s.Has&HasMemory != 0 && s.Memory == 0
+	if s.Has&HasCPU != 0 && s.CPUSeconds == 0 {
+		if age, ok := s.Age(); noMemory || ok && age >= MinAgeSinceStart {
+			s.Has &^= HasCPU | HasRate
+			s.Loss, mayBeEmpty = LostZero, false
+		}
+	}
+	if noMemory && !mayBeEmpty {
+		s.Has &^= HasMemory
+		s.Loss = LostZero
+	}
 }
 
 // Reading is the value of a CPU counter at a time; At is 0 if there is none. A rate is computed from two.
@@ -156,6 +202,10 @@ type Report struct {
 	ClockOffset time.Duration // how far the node's clock is ahead of ours; below 0: behind
 	ClockKnown  bool          // whether the offset is known
 	ClockJumped bool          // whether the offset has jumped since the previous scrape; if so, all series restart
+
+	// Exceeded is the CPU usage in nanocores that the node's own counter has shown several times in a row,
+	// if that is above the capacity in the node's status. The status is wrong then. 0: it is not.
+	Exceeded uint64
 }
 
 // Missing describes a node or container that has no Amount. Its times are by our clock.

@@ -32,6 +32,7 @@ const (
 	minContainerAge, maxMeanSinceStart = 10 * time.Second, time.Minute
 	// kubeletRateWindow is the window of kubelet-reported rates, unless the container is younger.
 	kubeletRateWindow = 15 * time.Second
+	rateWindow        = 15 * time.Second // --rate-window
 )
 
 // reading is a reading that a kubelet has reported.

@@ -72,7 +72,7 @@ func newSimulation(seed uint64, resolution time.Duration, active scrape.Active) 
 		s.view.Store.RemovePod(old.Node, old.Namespace, old.Name, s.clock.At(time.Now()))
 	})
 	s.view.Store = store.New(store.Config{
-		MaxSampleAge: s.oracle.maxAge, RateWindow: 15 * time.Second, MaxContainers: 1000,
+		MaxSampleAge: s.oracle.maxAge, RateWindow: rateWindow, MaxContainers: 1000,
 		State: func(_, namespace, pod, container string) (state store.ContainerState) {
 			if o := s.view.Pods.Get(namespace, pod); o != nil {
 				state.Running = o.Container(container).Running
@@ -82,7 +82,8 @@ func newSimulation(seed uint64, resolution time.Duration, active scrape.Active) 
 		},
 	})
 	s.scraper = scrape.New(scrape.Config{
-		Fetcher: s, Sink: s.view.Store, Observer: s, Interval: resolution, Active: active,
+		Fetcher: s, Sink: s.view.Store, Observer: s, Interval: resolution,
+		MinWindow: usage.ShortestWindow(rateWindow), Active: active,
 	})
 	return s
 }

@@ -383,12 +383,21 @@ func (r *reference) container(namespace, pod, container string) (_ *usage.Sample
 func (r *reference) result() (_ decoded, useless bool) {
 	d := r.decoded
 	d.containers = nil
-	useful := d.node.Has != 0
 	for id, i := range r.ids {
-		if c := r.containers[i]; !r.dropped[[2]string(id[:2])] {
-			d.containers = append(d.containers, c)
-			useful = useful || c.Has != 0 || d.skipped[usage.BadTime] == 0
+		if !r.dropped[[2]string(id[:2])] {
+			d.containers = append(d.containers, r.containers[i])
 		}
+	}
+	scrape := usage.Scrape{Node: d.node}
+	for _, c := range d.containers {
+		scrape.Containers = append(scrape.Containers, usage.ContainerSample{Sample: c.Sample})
+	}
+	scrape.DropUnknown() // TestDropUnknown checks it
+	d.node = scrape.Node
+	useful := d.node.Has != 0
+	for i, c := range scrape.Containers {
+		d.containers[i].Sample = c.Sample
+		useful = useful || c.Has != 0 || d.skipped[usage.BadTime] == 0
 	}
 	d.sort()
 	return d, !useful

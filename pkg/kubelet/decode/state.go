@@ -55,13 +55,15 @@ func (s *state) release() {
 	s.dst, s.dropped = nil, nil
 }
 
-// finish removes the containers of dropped pods, and returns an error if nothing of use is left.
+// finish removes the containers of dropped pods and what the kubelet does not know, and returns an error
+// if nothing of use is left.
 func (s *state) finish() error {
 	if len(s.dropped) > 0 {
 		s.dst.Containers = slices.DeleteFunc(s.dst.Containers, func(c usage.ContainerSample) bool {
 			return s.isDropped(c.Namespace, c.Pod)
 		})
 	}
+	s.dst.DropUnknown()
 	badTimes := s.dst.Skipped[usage.BadTime] > 0
 	return s.result(s.dst.Node.Has != 0 || slices.ContainsFunc(s.dst.Containers, func(c usage.ContainerSample) bool {
 		return c.Has != 0 || !badTimes

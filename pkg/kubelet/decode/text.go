@@ -111,7 +111,7 @@ func (d *Text) scrapeError(b []byte) {
 	}
 	var v Value
 	if ok {
-		v, ok = d.value(b)
+		v, _, ok = d.value(b)
 	}
 	d.dst.Partial = d.dst.Partial || !ok
 	d.failed = d.failed || v.Float != 0
@@ -186,13 +186,16 @@ func (d *Text) sample(s *usage.Sample, seen *fieldSet, b []byte) {
 	if !d.markSeen(seen) {
 		return
 	}
-	v, ok := d.value(b)
-	if !ok {
-		return
-	}
 	field := d.metric.field
-	if field&(fieldMemory|fieldSwap) != 0 && v.Float >= math.MaxInt64 {
-		d.skip(usage.BadValue)
+	v, r, ok := d.value(b)
+	if ok && field&(fieldMemory|fieldSwap) != 0 && v.Float >= math.MaxInt64 {
+		r, ok = usage.BadValue, false
+		d.skip(r)
+	}
+	if !ok {
+		if field&(fieldCPU|fieldMemory) != 0 {
+			s.Loss = lossOf(r)
+		}
 		return
 	}
 	switch field {
@@ -213,6 +216,14 @@ func (d *Text) sample(s *usage.Sample, seen *fieldSet, b []byte) {
 	}
 }
 
+// lossOf returns the loss of a value whose line was skipped.
+func lossOf(r usage.SkipReason) usage.Loss {
+	if r == usage.BadTime {
+		return usage.LostTime
+	}
+	return usage.LostValue
+}
+
 // markSeen adds the metric of the line to seen. It skips the line and returns false if the metric
 // is a duplicate.
 func (d *Text) markSeen(seen *fieldSet) bool {
@@ -224,10 +235,10 @@ func (d *Text) markSeen(seen *fieldSet) bool {
 	return true
 }
 
-// value parses what follows the labels of a line. If only the time is not valid, or the value not
-// possible, it returns the value nevertheless.
-func (d *Text) value(b []byte) (v Value, ok bool) {
-	v, r, ok := ParseValue(b)
+// value parses what follows the labels of a line. If it fails, it skips the line and returns the reason. If
+// only the time is not valid, or the value not possible, it returns the value nevertheless.
+func (d *Text) value(b []byte) (v Value, r usage.SkipReason, ok bool) {
+	v, r, ok = ParseValue(b)
 	switch {
 	case !ok:
 	case v.Timed && (v.Millis <= 0 || v.Millis > int64(d.latest)/int64(time.Millisecond)):
@@ -241,7 +252,7 @@ func (d *Text) value(b []byte) (v Value, ok bool) {
 	if !ok {
 		d.skip(r)
 	}
-	return v, ok
+	return v, r, ok
 }
 
 // startTime converts seconds since the epoch. A float64 of them is exact to the microsecond only.

@@ -92,6 +92,11 @@ func (r *textReference) line(kind metric, line *dto.Metric, value float64) {
 	reason, ok := r.set(s, kind.field, line, value)
 	if !ok {
 		r.skip(reason)
+		if kind.field == fieldCPU || kind.field == fieldMemory {
+			s.Loss = map[usage.SkipReason]usage.Loss{
+				usage.BadTime: usage.LostTime, usage.BadValue: usage.LostValue,
+			}[reason]
+		}
 	}
 	if kind.subject == subjectScrapeError {
 		r.failed = r.failed || value != 0

@@ -33,7 +33,7 @@ func lines(prefix string, ends ...string) (all []string) {
 // reference for the rest: see TestTextLikeExpfmt.
 func TestTextLines(t *testing.T) {
 	one := func(s usage.Sample) decoded { return decoded{containers: []sample{{"n/p/c", s}}} }
-	bad := func(r usage.SkipReason) decoded { return one(usage.Sample{}).skipping(r) } // a container without the value
+	bad := func(r usage.SkipReason, l usage.Loss) decoded { return one(usage.Sample{Loss: l}).skipping(r) }
 	partial := func(r usage.SkipReason) decoded { return decoded{partial: true}.skipping(r) }
 	for _, tt := range []struct {
 		want  decoded
@@ -59,11 +59,11 @@ func TestTextLines(t *testing.T) {
 		{partial(usage.Malformed), lines(cpuName, "{", `{container="c" namespace="n",pod="p"} 1`,
 			`{container="c",,namespace="n",pod="p"} 1`, `{,container="c",namespace="n",pod="p"} 1`,
 			"{container=\"\xff\",namespace=\"n\",pod=\"p\"} 1")},
-		{bad(usage.Malformed), lines(cpu, "", " ", " x", " 1,5", " 0x10p1", " 0x1p4", " 0X1P4", " 1_000", " infinit", " 1e",
+		{bad(usage.Malformed, usage.LostValue), lines(cpu, "", " ", " x", " 1,5", " 0x10p1", " 0x1p4", " 0X1P4", " 1_000", " infinit", " 1e",
 			" 1e+", " .", " 1 1795205767486 x", ` 1 1795205767486 # {trace_id="x"} 0.5`)}, // OpenMetrics: an exemplar
-		{bad(usage.BadValue), lines(cpu, " 1e999")},
-		{bad(usage.BadTime), lines(cpu, " 1 1e3", " 1 1_000", " 1 1795205767.486", " 1 9223372036854775808", " 1 x")},
-		{bad(usage.BadTime), lines(start, " 1795209368")}, // an hour ahead
+		{bad(usage.BadValue, usage.LostValue), lines(cpu, " 1e999")},
+		{bad(usage.BadTime, usage.LostTime), lines(cpu, " 1 1e3", " 1 1_000", " 1 1795205767.486", " 1 9223372036854775808", " 1 x")},
+		{bad(usage.BadTime, usage.NotLost), lines(start, " 1795209368")}, // an hour ahead
 	} {
 		for _, line := range tt.lines {
 			// Another sample of the node keeps the response from being empty, and must not be affected.

@@ -1,0 +1,66 @@
+package usage
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestDropUnknown checks which values of 0 are removed because the kubelet does not know them.
+func TestDropUnknown(t *testing.T) { // rule 6
+	const both = HasCPU | HasMemory
+	sample := func(coreSeconds float64, memory uint64, age time.Duration) Sample {
+		s := Sample{At: t0, CPUSeconds: coreSeconds, Memory: memory, Has: both | HasSwap | HasRate}
+		if age >= 0 {
+			s.StartedAt = t0.Add(-age)
+		}
+		return s
+	}
+	untimed := sample(0, 5, time.Hour)
+	untimed.Untimed = true // its age is not known
+	const noStart = -time.Second
+	running := sample(7, 7, time.Hour)
+	for _, tc := range []struct {
+		name    string
+		samples []Sample
+		want    []Has // of these values, of each sample; those that are missing are lost
+	}{
+		{"known", []Sample{running}, []Has{both | HasRate}},
+		{"neither CPU nor memory", []Sample{running, sample(0, 0, time.Hour)}, []Has{both | HasRate, 0}},
+		{"neither, of a new container", []Sample{running, sample(0, 0, time.Second)}, []Has{both | HasRate, 0}},
+		{"neither, without a start time", []Sample{running, sample(0, 0, noStart)}, []Has{both | HasRate, 0}},
+		{"no CPU in the first 10 s", []Sample{sample(0, 5, 9999*time.Millisecond)}, []Has{both | HasRate}},
+		{"no CPU after 10 s", []Sample{sample(0, 5, 10*time.Second)}, []Has{HasMemory}},
+		{"no CPU at an unknown age", []Sample{sample(0, 5, noStart), untimed}, []Has{both | HasRate, both | HasRate}},
+		{"no memory beside CPU", []Sample{running, sample(3, 0, time.Hour)}, []Has{both | HasRate, both | HasRate}},
+		{"no memory on the node", []Sample{sample(3, 0, time.Hour), sample(4, 0, noStart)}, []Has{HasCPU | HasRate, HasCPU | HasRate}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := Scrape{Node: tc.samples[len(tc.samples)-1]}
+			for _, c := range tc.samples {
+				s.Containers = append(s.Containers, ContainerSample{Sample: c})
+			}
+			original := slices.Clone(s.Containers)
+			s.DropUnknown()
+			for i, c := range s.Containers {
+				want := original[i].Sample
+				want.Has = HasSwap | tc.want[i]
+				if want.Has != original[i].Has {
+					want.Loss = LostZero
+				}
+				if c.Sample != want {
+					t.Errorf("container %d: got %+v, want %+v", i, c.Sample, want)
+				}
+			}
+		})
+	}
+	// A node may have neither containers nor, for a moment, memory that counts.
+	s := Scrape{Node: sample(3, 0, noStart)}
+	if s.DropUnknown(); s.Node.Has&both != both {
+		t.Error("the node has lost a value beside one above 0")
+	}
+	s = Scrape{Node: sample(0, 0, noStart)}
+	if s.DropUnknown(); s.Node.Has&both != 0 || s.Node.Loss != LostZero {
+		t.Errorf("got %+v of a node without CPU and memory", s.Node)
+	}
+}
