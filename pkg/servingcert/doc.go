@@ -30,6 +30,9 @@
 //   - The Secret is deleted or emptied: a replica that still serves the certificate restores it and
 //     starts a renewal, since the key may have leaked. A new replica waits 10 s for such a replica,
 //     then creates a new certificate.
+//   - The Secret is overwritten with another certificate, such as a backup: if it has expired, or if the
+//     caBundles do not have its CA, it is treated like a lost one. A valid one that the caBundles trust
+//     is served.
 //   - A caBundle is changed: it is restored at once.
 //   - The bundle contains another CA: it is removed. The bundle holds the CAs of the previous, the
 //     current and the next certificate and nothing else.

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"k8s.io/client-go/util/cert"
 )
 
 // reconcile reads the Secret, the APIServices and the ConfigMap, and writes what must change.
@@ -29,15 +31,21 @@ func (m *Manager) reconcile(ctx context.Context) (err error) {
 	if m.firstRead.IsZero() {
 		m.firstRead = time.Now()
 	}
+	now := m.clock.now()
 	stored, unusableErr := readState(secret.Data, m.Names[0])
-	hasBundle := func(a *apiService) bool { return len(a.Spec.CABundle) > 0 }
-	isLost := stored.serving == nil && stored.next == nil && m.state.serving == nil
-	if isLost && time.Since(m.firstRead) < peerGrace && slices.ContainsFunc(services, hasBundle) {
+	if unusableErr == nil {
+		unusableErr = m.checkReplaced(stored, services, now)
+	}
+	if unusableErr != nil {
+		stored.serving = nil
+	}
+	isLost := stored.serving == nil && m.state.serving == nil && trustOther(services, stored.next, now)
+	if isLost && m.mayHavePeers() {
 		return errors.Join(readErr, fmt.Errorf("%s has no usable certificate, though an APIService has a caBundle: "+
 			"waiting %v for a replica that still serves the certificate to restore it", m.secretName(), peerGrace))
 	}
 	settled := m.settling.done(stored.next, services, m.Settle) && readErr == nil
-	state, reason, err := stored.plan(m.clock.now(), m.Config, m.state, settled)
+	state, reason, err := stored.plan(now, m.Config, m.state, settled)
 	if err != nil {
 		return err
 	}
@@ -60,6 +68,40 @@ func (m *Manager) reconcile(ctx context.Context) (err error) {
 	}
 	m.publish(ctx, configMap, configMapErr, state)
 	return errors.Join(errs...)
+}
+
+// mayHavePeers reports whether another replica may still restore the pair that it serves.
+func (m *Manager) mayHavePeers() bool { return time.Since(m.firstRead) < peerGrace }
+
+// checkReplaced returns why the stored pair cannot be served if something else, such as a backup, has replaced
+// the pair that is served. A replica takes any valid pair after a renewal, if the APIServices trust it, or if
+// there is nothing better to serve.
+func (m *Manager) checkReplaced(stored state, services []*apiService, now time.Time) error {
+	p, last := stored.serving, m.state.serving
+	switch {
+	case p == nil || last != nil && last.leaf.Equal(p.leaf):
+		return nil
+	case !p.validAt(now):
+		return fmt.Errorf("%s is valid from %v to %v only", keyServing,
+			p.leaf.NotBefore.Format(time.RFC3339), p.leaf.NotAfter.Format(time.RFC3339))
+	case last == nil && !m.mayHavePeers(), last != nil && !last.validAt(now):
+		return nil
+	case last != nil && stored.previous != nil && stored.previous.leaf.Equal(last.leaf):
+		return nil
+	case trustOther(services, p, now):
+		return fmt.Errorf("%s is not the certificate whose CA an APIService has", keyServing)
+	}
+	return nil
+}
+
+// trustOther reports whether an APIService has a valid CA, but not that of the pair, which may be nil. An
+// APIService without any loses nothing with another CA.
+func trustOther(services []*apiService, p *pair, now time.Time) bool {
+	return slices.ContainsFunc(services, func(a *apiService) bool {
+		cas, _ := cert.ParseCertsPEM(a.Spec.CABundle) // an error is as good as none
+		return slices.ContainsFunc(cas, func(ca *x509.Certificate) bool { return !now.After(ca.NotAfter) }) &&
+			(p == nil || !slices.ContainsFunc(cas, p.ca.Equal))
+	})
 }
 
 // settling measures how long the CA of the next pair has been in every caBundle. It counts only

@@ -279,19 +279,66 @@ func TestLowerLifetime(t *testing.T) {
 	})
 }
 
-// TestPairReplacedByOthers has another client write another pair into the Secret. The CA of the
-// replaced pair stays trusted until the next renewal, for replicas that still serve it.
+// TestPairReplacedByOthers has another client write another pair into the Secret, while a replica starts. The
+// API server does not trust that pair, so the served one is restored, and renewed as if it had been lost.
 func TestPairReplacedByOthers(t *testing.T) {
+	for name, replace := range map[string]func(w *world, backup map[string][]byte){
+		"an expired backup": func(w *world, backup map[string][]byte) {
+			w.advance(lifetime)
+			w.setData(backup)
+		},
+		"an expired backup with a next pair": func(w *world, backup map[string][]byte) {
+			w.advance(lifetime)
+			next := mustIssue(w.t, []string{host, "kube-vitals"}, time.Now(), lifetime)
+			backup[keyNext], backup[keyNextKey] = next.chain(), next.key
+			w.setData(backup)
+		},
+		"a valid pair": func(w *world, _ map[string][]byte) {
+			w.setPair(mustIssue(w.t, []string{host, "kube-vitals"}, time.Now().Add(time.Second), lifetime))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulate(t, 2, func(t *testing.T, w *world) {
+				backup := w.data()
+				backup[keyNext], backup[keyNextKey], backup[keyPrevious] = nil, nil, nil
+				replace(w, backup)
+				served, trusted := w.replicas[0].served.Load(), w.caBundle(stable)
+				stored := readPEM(w.data()[keyServing])
+				w.start()
+				w.advance(step)
+				if got := w.data()[keyServing]; string(got) != string(served.chain()) {
+					t.Error("the served pair was not restored")
+				}
+				w.advance(settle / 2)
+				if got := w.caBundle(stable); !strings.Contains(string(got), string(encodePEM(served.ca))) {
+					t.Errorf("the CA of the served pair is not trusted any more:\n%s, before:\n%s", got, trusted)
+				}
+				w.checkNotTrusted(stored[1])
+				w.advance(2 * settle)
+				if w.replicas[0].served.Load().leaf.Equal(served.leaf) {
+					t.Error("the served pair was not renewed")
+				}
+				w.advance(lifetime)
+				w.checkNotTrusted(served.ca)
+				w.checkLog(0, "keeps being changed")
+			})
+		})
+	}
+}
+
+// TestBackupOfSecretAndAPIServices restores a pair that is still valid together with its bundles, as backups of
+// all objects do. The API server trusts it, so it is served.
+func TestBackupOfSecretAndAPIServices(t *testing.T) {
 	simulate(t, 2, func(t *testing.T, w *world) {
-		old := readPEM(w.caBundle(stable))[0]
-		other := mustIssue(t, []string{host, "kube-vitals"}, time.Now().Add(time.Second), lifetime)
+		other := mustIssue(t, []string{host, "kube-vitals"}, time.Now(), lifetime)
+		w.setCABundle(stable, encodePEM(other.ca))
+		w.setCABundle(beta, encodePEM(other.ca))
 		w.setPair(other)
-		w.sleep(2 * lag) // the API server does not trust the other pair yet
-		if got := w.caBundle(stable); string(got) != string(encodePEM(old, other.ca)) {
-			t.Errorf("got %d trusted CAs, want those of the replaced pair and of the other", len(readPEM(got)))
+		w.sleep(2 * lag)
+		if got := w.data()[keyServing]; string(got) != string(other.chain()) {
+			t.Error("the pair that the API server trusts was replaced")
 		}
 		w.advance(lifetime)
-		w.checkNotTrusted(old)
 	})
 }
 
