@@ -47,14 +47,15 @@ func Secure(
 	if err := authorization.ApplyTo(&config.Authorization); err != nil {
 		return nil, fmt.Errorf("cannot set up authorization: %w", err)
 	}
-	config.Authorization.Authorizer = boundedAuthorizer(config.Authorization.Authorizer)
+	config.Authorization.Authorizer = boundedAuthorizer(shareAccessReviews(config.Authorization.Authorizer, public))
 
 	authentication.CustomRoundTripperFn = func(next http.RoundTripper) http.RoundTripper { return withoutFirstRead{next} }
 	if err := authentication.ApplyTo(&config.Authentication, config.SecureServing, nil); err != nil {
 		return nil, fmt.Errorf("cannot set up authentication: %w", err)
 	}
 	headers := config.Authentication.RequestHeaderConfig // nil: disabled by flags
-	config.Authentication.Authenticator = requireCredentials(config.Authentication.Authenticator, public, headers)
+	config.Authentication.Authenticator = requireCredentials(
+		shareTokenReviews(config.Authentication.Authenticator), public, headers)
 	return func() error {
 		isFile := authentication.RequestHeader.ClientCAFile != ""
 		isPublished := hasCA(headers) && len(headers.UsernameHeaders.Value()) > 0

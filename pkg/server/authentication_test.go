@@ -308,19 +308,10 @@ func TestRequestsInFlightAreBounded(t *testing.T) {
 	for _, path := range []string{nodesPath, watch, "/debug/pprof/x"} {
 		eventually(t, want(http.StatusOK, nodesPath))
 		ctx, cancel := context.WithCancel(t.Context())
-		r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
-		r.Header.Set("Authorization", "Bearer sleepy")
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			// If the response has begun when the request is canceled, the library panics with this
-			// error, which net/http expects.
-			defer func() {
-				if p := recover(); p != nil && p != any(http.ErrAbortHandler) {
-					panic(p)
-				}
-			}()
-			h.ServeHTTP(httptest.NewRecorder(), r)
+			serveUntil(ctx, h, path, "sleepy")
 		}()
 		<-cluster.asleep
 		for _, other := range []string{nodesPath, watch} {
@@ -338,4 +329,18 @@ func TestRequestsInFlightAreBounded(t *testing.T) {
 		eventually(t, want(http.StatusMethodNotAllowed, watch))
 	}
 	eventually(t, want(http.StatusOK, nodesPath))
+}
+
+// serveUntil serves a GET until the context ends.
+func serveUntil(ctx context.Context, h http.Handler, path, user string) {
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+	r.Header.Set("Authorization", "Bearer "+user)
+	// If the response has begun when the request is canceled, the library panics with this error, which net/http
+	// expects.
+	defer func() {
+		if p := recover(); p != nil && p != any(http.ErrAbortHandler) {
+			panic(p)
+		}
+	}()
+	h.ServeHTTP(httptest.NewRecorder(), r)
 }

@@ -181,8 +181,11 @@ func (c *cluster) reviewAccess(w http.ResponseWriter, r *http.Request) {
 	var review authorizationv1.SubjectAccessReview
 	unmarshal(r, &review)
 	if review.Spec.User == "sleepy" {
-		c.asleep <- struct{}{}
-		<-r.Context().Done()
+		select {
+		case c.asleep <- struct{}{}:
+			<-r.Context().Done()
+		case <-r.Context().Done():
+		}
 		return
 	}
 	a := review.Spec.ResourceAttributes

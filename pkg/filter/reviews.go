@@ -1,0 +1,83 @@
+package filter
+
+import (
+	"context"
+	"hash/maphash"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kube-vitals/kube-vitals/pkg/internal/fair"
+)
+
+const (
+	// maxReviews is how many reviews of one user, or of tokens from one address, are requested at a time. Others
+	// wait. The library sends 200 reviews of a kind in a second, first come, first served: so each user delays
+	// those of others by 80 ms at most.
+	maxReviews = 16
+	// maxKnownTokens is how many tokens that were valid are remembered, by their hash, for an hour.
+	maxKnownTokens = 1024
+)
+
+// shareAccessReviews returns an authorizer that lets no user take the whole budget of the library's client for
+// SubjectAccessReviews. What the library has cached is not reviewed, and takes a turn for a moment only. Public
+// paths, such as those of probes, wait for nothing.
+func shareAccessReviews(next, public authorizer.Authorizer) authorizer.Authorizer {
+	turns := fair.NewTurns(maxReviews)
+	return authorizer.AuthorizerFunc(
+		func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+			if decision, reason, err := public.Authorize(ctx, a); err == nil && decision == authorizer.DecisionAllow {
+				return decision, reason, nil
+			}
+			done, err := turns.Take(ctx, fair.UserOf(a.GetUser()))
+			if err != nil {
+				return authorizer.DecisionNoOpinion, "", err
+			}
+			defer done()
+			return next.Authorize(ctx, a)
+		})
+}
+
+// shareTokenReviews does the same for TokenReviews. Before the review, a request has an address only. Whoever has
+// sent a valid token before need not share with others at that address.
+func shareTokenReviews(next authenticator.Request) authenticator.Request {
+	turns, known, seed := fair.NewTurns(maxReviews), cache.NewLRUExpireCache(maxKnownTokens), maphash.MakeSeed()
+	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+		token, protocol := r.Header.Get("Authorization"), r.Header.Get("Sec-Websocket-Protocol")
+		if token == "" && protocol == "" {
+			return next.AuthenticateRequest(r)
+		}
+		hash := maphash.Comparable(seed, [2]string{token, protocol})
+		name, isKnown := known.Get(hash)
+		if !isKnown {
+			name = "address " + network(r.RemoteAddr)
+		}
+		done, err := turns.Take(r.Context(), name.(string))
+		if err != nil {
+			return nil, false, err
+		}
+		defer done()
+		response, ok, err := next.AuthenticateRequest(r)
+		if ok {
+			known.Add(hash, "user "+fair.UserOf(response.User), time.Hour)
+		}
+		return response, ok, err
+	})
+}
+
+// network returns the part of a client's address that it cannot choose.
+func network(remote string) string {
+	a, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return ""
+	}
+	ip := a.Addr().Unmap().WithZone("")
+	if ip.Is4() {
+		return ip.String()
+	}
+	return netip.PrefixFrom(ip, 64).Masked().String()
+}
