@@ -345,17 +345,3 @@ func anchors(t *testing.T, file string) []string {
 	}
 	return names
 }
-
-// TestWords holds the pages short: who adds a sentence removes another.
-func TestWords(t *testing.T) {
-	const most = 30_000
-	words := 0
-	for _, file := range documents(t) {
-		if name := strings.TrimPrefix(file, root+"/"); name == "README.md" || strings.HasPrefix(name, "docs/") {
-			words += len(strings.Fields(readFile(t, file)))
-		}
-	}
-	if words > most {
-		t.Errorf("README.md and docs have %d words, want at most %d", words, most)
-	}
-}
