@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+	"unicode/utf8"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -123,5 +124,31 @@ func TestLongText(t *testing.T) {
 	p.Done(Check{Title: "pods", Status: Failed, Seen: long, Objects: []string{long, "n1", "a, b"}})
 	if got := out.String(); len(got) > 2000 || !strings.Contains(got, "n1, \"a, b\"") {
 		t.Errorf("got %d bytes: %s", len(got), got)
+	}
+}
+
+// TestForgedCures has a kubelet send a text with a cure of its own, and with each number of characters before it, so
+// that it begins a line. It must not look like doctor's: neither its symbols nor a command at the column of commands.
+func TestForgedCures(t *testing.T) {
+	const command, indent = "kubectl delete namespace kube-system", titleWidth + 3
+	for _, symbol := range []string{"→ ", "\n→ ", "\u2028  ", "⇒ ", "➜ ", "> ", "- ", "x ", "✗ ", "✓ ", "\u3164\u2800", "\u115f", ""} {
+		for before := range 2 * textWidth {
+			var out bytes.Buffer
+			p := &Printer{Out: &out}
+			text := strings.Repeat("x", before) + " " + symbol + command
+			p.Done(Check{Title: "nodes", Status: Failed, Seen: text, Cure: "see\nkubectl get nodes", URL: "u",
+				Objects: []string{text}})
+			symbols := 0
+			for line := range strings.Lines(out.String()) {
+				symbols += strings.Count(line, "→") + strings.Count(line, "✗")
+				at := utf8.RuneCountInString(line[:max(0, strings.Index(line, "kubectl delete"))])
+				if at > 0 && (at < indent+len(detail)) && before >= textWidth {
+					t.Fatalf("%q after %d characters: a command is at column %d:\n%s", symbol, before, at, &out)
+				}
+			}
+			if symbols != 2 || strings.ContainsAny(out.String(), "⇒➜✓\u2800\u3164\u115f") {
+				t.Fatalf("%q after %d characters: the text has symbols of others:\n%s", symbol, before, &out)
+			}
+		}
 	}
 }

@@ -19,6 +19,10 @@ const (
 
 	titleWidth = 18
 	textWidth  = 100 - titleWidth - 3
+
+	// detail indents further lines of what was seen, which kubelets can choose: neither the arrow of a cure nor its
+	// command is at this column.
+	detail = "    "
 )
 
 // Printer prints checks as text as they are done. On a terminal it also shows what runs.
@@ -56,7 +60,7 @@ func (p *Printer) lines(c Check) []string {
 	if len(seen) > maxText {
 		seen = strings.ToValidUTF8(seen[:maxText], "") + "…"
 	}
-	all := wrap("", seen)
+	all := wrap("", detail, seen)
 	if n := len(c.Objects); n > 0 {
 		shown, more := c.Objects, ""
 		if !p.All && n > maxObjects {
@@ -66,14 +70,14 @@ func (p *Printer) lines(c Check) []string {
 		for _, name := range shown {
 			names = append(names, quoteName(name))
 		}
-		all = append(all, wrap("  ", strings.Join(names, ", ")+more)...)
+		all = append(all, wrap(detail, detail, strings.Join(names, ", ")+more)...)
 	}
 	arrow := "→ "
 	for line := range strings.Lines(c.Cure) {
 		if strings.HasPrefix(line, "kubectl ") || strings.HasPrefix(line, "helm ") {
 			all = append(all, arrow+printable(strings.TrimSuffix(line, "\n"))) // can be pasted
 		} else {
-			all = append(all, wrap(arrow, line)...)
+			all = append(all, wrap(arrow, "  ", line)...)
 		}
 		arrow = "  "
 	}
@@ -109,13 +113,13 @@ func PrintJSON(out io.Writer, r *Report) error {
 	return err
 }
 
-// wrap splits text into lines. The first one begins with the prefix, and the others are indented like it.
-func wrap(prefix, text string) (lines []string) {
-	line, space := prefix, ""
+// wrap splits text into lines, which begin with the prefixes.
+func wrap(first, others, text string) (lines []string) {
+	line, space := first, ""
 	for _, word := range strings.Fields(printable(text)) {
 		if space != "" && utf8.RuneCountInString(line+space+word) > textWidth {
 			lines = append(lines, line)
-			line, space = strings.Repeat(" ", utf8.RuneCountInString(prefix)), ""
+			line, space = others, ""
 		}
 		line += space + word
 		space = " "
@@ -123,13 +127,16 @@ func wrap(prefix, text string) (lines []string) {
 	return append(lines, line)
 }
 
-// printable replaces control characters: messages of the cluster may contain any.
+// printable replaces control characters, symbols and invisible letters: messages of the cluster may contain any.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
+		switch {
+		case !unicode.IsPrint(r):
+			return ' '
+		case r > unicode.MaxASCII && (unicode.IsSymbol(r) || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r)):
+			return '?'
 		}
-		return ' '
+		return r
 	}, text)
 }
 
