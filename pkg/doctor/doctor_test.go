@@ -645,7 +645,7 @@ func TestPrinter(t *testing.T) {
 	}
 	p.Done(Check{Title: "pods", Status: Failed, Seen: "a\x1b[2Jb", Objects: objects})
 	want := "… pods\r\x1b[K\x1b[31m✗\x1b[0m pods               a [2Jb\n" +
-		"                       n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, and 2 more (-v shows all)\n"
+		"                         n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, and 2 more (-v shows all)\n"
 	if out.String() != want {
 		t.Errorf("got  %q\nwant %q", out.String(), want)
 	}
