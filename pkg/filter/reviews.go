@@ -42,8 +42,8 @@ func shareAccessReviews(next, public authorizer.Authorizer) authorizer.Authorize
 		})
 }
 
-// shareTokenReviews does the same for TokenReviews. Before the review, a request has an address only. Whoever has
-// sent a valid token before need not share with others at that address.
+// shareTokenReviews does the same for TokenReviews. Before the review, only the address of a request is known. A client
+// that has sent a valid token before does not share with others at that address.
 func shareTokenReviews(next authenticator.Request) authenticator.Request {
 	turns, known, seed := fair.NewTurns(maxReviews), cache.NewLRUExpireCache(maxKnownTokens), maphash.MakeSeed()
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {

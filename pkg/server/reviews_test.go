@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestImpersonationIsRefused checks that nobody impersonates others here, and that trying causes no reviews: the
+// TestImpersonationIsRefused checks that no client impersonates others here, and that trying causes no reviews: the
 // API server resolves these headers before it sends a request.
 func TestImpersonationIsRefused(t *testing.T) {
 	cluster := newCluster(t)

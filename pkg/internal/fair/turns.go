@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Turns lets each user do only so many things at a time. Unlike those of a Pool, users share nothing, and
-// whoever exceeds the limit waits.
+// Turns lets each user do only so many things at a time. Unlike those of a Pool, users share nothing, and one that
+// exceeds the limit waits.
 type Turns struct {
 	limit int
 
