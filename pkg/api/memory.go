@@ -11,7 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/metrics/pkg/apis/metrics"
 
@@ -38,6 +40,12 @@ const (
 	// tinyBytes is what a tiny response takes at most, such as a list of a deployment, a list without
 	// objects, or an object. It is also what any response takes at least.
 	tinyBytes = 8 << 10
+	// gzipBytes is what the library's compressor of a response takes (TestMemoryOfStalledLists). It compresses responses
+	// of more than gzipThreshold bytes.
+	gzipBytes     = 1200 << 10
+	gzipThreshold = 128 << 10
+	// maxEncoding is what encoding a streamed response takes at most: pieces of it, and 64 texts of labels.
+	maxEncoding = 192<<10 + 64*maxSmallLabels
 	// maxTiny is the number of tiny responses that take nothing from those which are not.
 	maxTiny = 256
 )
@@ -65,6 +73,7 @@ type negotiated struct {
 	user  string
 	max   int64
 	cost  cost
+	gzip  bool   // whether the client accepts a compressed response
 	table string // the API version of the table that is requested; "": something else
 
 	reserved int64 // bytes
@@ -92,6 +101,7 @@ func WithResponseMemory(
 		}
 		m := &negotiated{pools: pools, max: limit.Max, release: func() {}}
 		m.cost, m.table = costOf(r, serializer)
+		m.gzip = responsewriters.ContentEncodingSupported(r, features.APIResponseCompression) != ""
 		if user, ok := request.UserFrom(r.Context()); ok {
 			m.user = fair.UserOf(user)
 		}
@@ -129,14 +139,16 @@ func costOf(r *http.Request, serializer runtime.NegotiatedSerializer) (c cost, t
 // demand is the memory that a response needs.
 type demand struct {
 	cost
+	gzip                bool
 	objects, containers int
 	allText, maxText    int64 // of all objects, and of one
+	encoded             int64 // about the size of the response, rather more
 }
 
 // newDemand returns the demand of a response to which objects are added.
 func newDemand(ctx context.Context) *demand {
 	if m, ok := ctx.Value(negotiatedKey{}).(*negotiated); ok {
-		return &demand{cost: m.cost}
+		return &demand{cost: m.cost, gzip: m.gzip}
 	}
 	return &demand{}
 }
@@ -145,6 +157,7 @@ func newDemand(ctx context.Context) *demand {
 func (d *demand) add(o *inventory.Object, reported int) {
 	d.objects++
 	d.containers += max(minContainers, len(o.Containers), reported)
+	d.encoded += int64(256 + len(o.Namespace) + len(o.Name) + 2*len(o.Labels) + 128*max(len(o.Containers), reported))
 	if !d.whole && len(o.Labels) <= maxSmallLabels {
 		return
 	}
@@ -158,11 +171,23 @@ func (d *demand) add(o *inventory.Object, reported int) {
 
 // size returns the memory in bytes.
 func (d *demand) size() int64 {
-	text := d.maxText
+	items := int64(d.containers) * d.container
 	if d.whole {
-		text = d.allText
+		return max(tinyBytes, items+d.allText)
 	}
-	return max(tinyBytes, int64(d.containers)*d.container+text)
+	return max(tinyBytes, items+d.maxText, items/4+d.maxText+min(d.encoded, maxEncoding))
+}
+
+// compression returns what compressing the response needs beside its size.
+func (d *demand) compression() int64 {
+	encoded := d.encoded
+	if d.whole { // these formats have more for each object
+		encoded *= 2
+	}
+	if !d.gzip || encoded <= gzipThreshold {
+		return 0
+	}
+	return gzipBytes
 }
 
 // reserve reserves the memory for a response, if it needs more than is reserved for it already.
@@ -171,8 +196,8 @@ func reserve(ctx context.Context, d *demand) error {
 	if !ok {
 		return nil
 	}
-	need := d.size()
-	if need <= m.reserved {
+	need, all := d.size(), d.size()+d.compression()
+	if all <= m.reserved {
 		return nil
 	}
 	if m.cost.whole && need > m.max {
@@ -186,9 +211,9 @@ func reserve(ctx context.Context, d *demand) error {
 	m.release()
 	m.reserved, m.release = 0, func() {}
 	for _, p := range m.pools {
-		n := min(need, p.Size())
+		n := min(all, p.Size())
 		if need <= p.largest && p.Take(m.user, n) {
-			m.reserved, m.release = need, func() { p.Return(m.user, n) }
+			m.reserved, m.release = all, func() { p.Return(m.user, n) }
 			return nil
 		}
 	}
