@@ -45,8 +45,9 @@ type node struct {
 	// ended has the last counter of each container that a scrape did not mention. removed has the
 	// times at which RemovePod removed pods. An entry is dropped by the first scrape that is more
 	// than rememberFor later; for removed, see also maxRemoved.
-	ended   map[containerKey]endedContainer
-	removed map[podKey]usage.Time
+	ended       map[containerKey]endedContainer
+	removed     map[podKey]usage.Time
+	mayRemember int // removals before removePod looks for old ones, if more than maxRemoved
 }
 
 // seed is random: otherwise, someone could choose names with equal hashes.

@@ -334,6 +334,38 @@ func TestMemoryOfRemovedPods(t *testing.T) { // rule 11
 	})
 }
 
+// TestManyRecentRemovals checks that many removals within rememberFor forget nothing: new pods do not look as if
+// they had been overlooked.
+func TestManyRecentRemovals(t *testing.T) {
+	s := newStore()
+	s.Put("n1", scrape(0, of("p/a", sample(0, 100))))
+	for i := range 3 * maxRemoved {
+		s.RemovePod("n1", "n", fmt.Sprint("job", i), at(float64(i)/100))
+	}
+	if n := s.node("n1"); n.completeAt == 0 || len(n.removed) != 3*maxRemoved {
+		t.Errorf("%d of %d removals are remembered", len(n.removed), 3*maxRemoved)
+	}
+}
+
+// BenchmarkRemovePod removes pods of a node on which many pods were removed, and many containers have ended, within
+// two minutes.
+func BenchmarkRemovePod(b *testing.B) {
+	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 20_000})
+	sc := scrape(0, of("p/a", sample(0, 100)))
+	for i := range 20_000 {
+		sc.Containers = append(sc.Containers, of(fmt.Sprintf("pod%d/a", i), sample(0, 1)))
+	}
+	s.Put("n1", sc)
+	s.Put("n1", scrape(15, of("p/a", sample(15, 101))))
+	names := make([]string, 20_000)
+	for i := range names {
+		names[i] = fmt.Sprint("job", i)
+	}
+	for i := 0; b.Loop(); i++ {
+		s.RemovePod("n1", "n", names[i%len(names)], at(20))
+	}
+}
+
 func TestKubeletRatesServeUntilThereAreTwoSamples(t *testing.T) {
 	s := newStore()
 	first := scrape(0.4, of("p/a", sample(0.4, 10)), of("p/b", sample(0.3, 20)))

@@ -79,12 +79,14 @@ func (n *node) endContainer(c *container, now usage.Time) {
 // removePod drops a pod that the API server deleted, and prevents the samples that its kubelet
 // still reports from bringing it back.
 func (n *node) removePod(key podKey, at usage.Time) {
-	if len(n.removed) >= maxRemoved {
+	if before := len(n.removed); before >= max(maxRemoved, n.mayRemember) {
 		n.forgetRemoved(at)
-		n.completeAt = 0 // a forgotten pod that is reported again would seem to be new
+		n.mayRemember = 2 * len(n.removed) // so each removal looks at two of them on average
+		if len(n.removed) < before {
+			n.completeAt = 0 // a forgotten pod that is reported again would seem to be new
+		}
 	}
-	n.removed[key] = at
-	maps.DeleteFunc(n.ended, func(k containerKey, _ endedContainer) bool { return k.podKey == key })
+	n.removed[key] = at // what n.ended has of the pod does not count as long as this
 	if n.report(key) == nil {
 		return
 	}
