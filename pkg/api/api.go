@@ -69,12 +69,16 @@ type Config struct {
 	ObserveAge func(resource string, age time.Duration)
 }
 
-// NewScheme returns a scheme with metrics.k8s.io in both versions and the types that all API
-// servers share.
+// NewScheme returns a scheme with metrics.k8s.io in both versions, the types that all API servers share, and the
+// fields by which pods are selected.
 func NewScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	install.Install(scheme)
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	for _, version := range scheme.PrioritizedVersionsForGroup(metrics.GroupName) {
+		// It fails only without a function.
+		_ = scheme.AddFieldLabelConversionFunc(version.WithKind("PodMetrics"), podField)
+	}
 	return scheme
 }
 

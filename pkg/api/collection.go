@@ -86,6 +86,11 @@ func (c *collection) List(ctx context.Context, options *metainternalversion.List
 	if err != nil {
 		return nil, err
 	}
+	if q.selectsNode() {
+		if err := c.checkNodeSelector(ctx); err != nil {
+			return nil, err
+		}
+	}
 	objects := q.objects(c)
 	estimate := newDemand(ctx) // of a page that may have other objects, and more containers
 	for _, o := range objects[:q.pageSize(len(objects))] {

@@ -12,17 +12,31 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 )
 
-// The fields that a field selector may use. The library rejects others with an error that lists
-// these.
+// The fields that a field selector may use; that of the node only for pods. Requests with others are rejected with an
+// error that lists these.
 const (
 	fieldName      = "metadata.name"
 	fieldNamespace = "metadata.namespace"
+	fieldNode      = "spec.nodeName"
 )
+
+// podField returns a field that a selector of pods may use as it is. It is a runtime.FieldLabelConversionFunc.
+func podField(label, value string) (string, string, error) {
+	if label == fieldNode {
+		return label, value, nil
+	}
+	field, value, err := runtime.DefaultMetaV1FieldSelectorConversion(label, value)
+	if err != nil {
+		err = fmt.Errorf("%w, %q", err, fieldNode)
+	}
+	return field, value, err
+}
 
 // maxSelectorSize limits the requirements of a selector, since each is compared with each object.
 // Each value of a requirement such as "in (a,b)" counts. The selectors of Deployments and
@@ -119,7 +133,12 @@ func (q *query) selected(all resource) []*inventory.Object {
 }
 
 func (q *query) matches(o *inventory.Object) bool {
-	return q.fields.Matches(fields.Set{fieldName: o.Name, fieldNamespace: o.Namespace})
+	return q.fields.Matches(fields.Set{fieldName: o.Name, fieldNamespace: o.Namespace, fieldNode: o.Node})
+}
+
+// selectsNode reports whether the result depends on the nodes of pods.
+func (q *query) selectsNode() bool {
+	return slices.ContainsFunc(q.fields.Requirements(), func(r fields.Requirement) bool { return r.Field == fieldNode })
 }
 
 // pageSize returns the number of objects in a page, if so many remain.

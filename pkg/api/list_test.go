@@ -1,12 +1,15 @@
 package api
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 )
@@ -110,16 +113,79 @@ func TestPages(t *testing.T) {
 func TestBadRequests(t *testing.T) {
 	h := serve(t, newConfig())
 	for path, want := range map[string]string{
-		"/pods?fieldSelector=spec.nodeName%3Dnode-a": `only "metadata.name", "metadata.namespace"`,
-		"/pods?continue=%21":                         "the continue token is not valid",
-		"/pods?continue=YWJj":                        "the continue token is not valid", // "abc"
-		"/pods?continue=YS8":                         "the continue token is not valid", // "a/"
+		"/pods?fieldSelector=spec.host%3Dnode-a":                        `"spec.host" is not a known field selector: only "metadata.name", "metadata.namespace", "spec.nodeName"`,
+		"/pods?fieldSelector=status.phase%3DRunning":                    `"status.phase" is not a known field selector: only "metadata.name", `,
+		"/nodes?fieldSelector=spec.nodeName%3Dnode-a":                   `"spec.nodeName" is not a known field selector: only "metadata.name"`,
+		"/pods?continue=%21":                                            "the continue token is not valid",
+		"/pods?continue=YWJj":                                           "the continue token is not valid", // "abc"
+		"/pods?continue=YS8":                                            "the continue token is not valid", // "a/"
 		"/namespaces/apps/pods?continue=" + continueToken("data", "db"): "the continue token is not valid",
 	} {
 		got := get[struct{ Reason, Message string }](t, h, v1Path+path, http.StatusBadRequest)
 		if got.Reason != "BadRequest" || !strings.Contains(got.Message, want) {
 			t.Errorf("%s: got %+v, want %q", path, got, want)
 		}
+	}
+}
+
+// bound changes a Config such that each pod is bound to the node "node-" with its name.
+func bound(c *Config) {
+	cluster := newCluster()
+	for _, o := range cluster.pods {
+		o.Node = "node-" + o.Name
+	}
+	c.Warnings, c.View = false, cluster.config().View
+}
+
+// TestPodsOfNode checks that pods can be selected by their node, as kubectl before 1.37 does, and that only users who
+// may get the pods can learn their nodes from it.
+func TestPodsOfNode(t *testing.T) {
+	const selector = "fieldSelector=spec.nodeName"
+	admin := serveExplained(t, "admin", bound)
+	for path, want := range map[string][]string{
+		"/pods?" + selector + "%3Dnode-web-1":                                      {"apps/web-1", "data/web-1"},
+		"/namespaces/data/pods?" + selector + "%3Dnode-web-1":                      {"data/web-1"},
+		"/namespaces/data/pods?" + selector + "!%3Dnode-web-1":                     {"data/db"},
+		"/pods?" + selector + "%3Dnode-web-1,metadata.namespace%3Dapps":            {"apps/web-1"},
+		"/namespaces/apps/pods?" + selector + "%3Dnone":                            {},
+		"/namespaces/apps/pods?" + selector + "%3D":                                {},
+		"/namespaces/apps/pods?" + selector + "%3Dnode-idle,metadata.name%3Didle":  {"apps/idle"},
+		"/namespaces/apps/pods?" + selector + "%3Dnode-idle,metadata.name%3Dweb-1": {},
+		"/pods?" + selector + "%3Dnode-web-1&labelSelector=tier":                   {"apps/web-1"},
+		"/pods?" + selector + "%3Dnode-web-1&limit=1":                              {"apps/web-1"},
+	} {
+		for _, version := range versions {
+			got := get[list](t, admin, "/apis/metrics.k8s.io/"+version+path, http.StatusOK)
+			if !slices.Equal(got.names(), want) {
+				t.Errorf("%s %s: got %q, want %q", version, path, got.names(), want)
+			}
+		}
+	}
+	if w := do(admin, http.MethodGet, v1Path+"/pods?"+selector+"%3Dnode-idle", tableType); w.Code != http.StatusOK {
+		t.Errorf("as a table: got status %d: %s", w.Code, w.Body)
+	}
+	admin.calls()
+	tenant := serveExplained(t, "tenant", bound)
+	busy := serveExplained(t, "admin", bound, func(c *Config) {
+		c.Authorizer.(*fakeAuthorizer).err = errors.New("unavailable")
+	})
+	for _, path := range []string{"/namespaces/data/pods", "/pods"} {
+		for _, operator := range []string{"%3D", "!%3D"} {
+			for _, query := range []string{"node-db", "none", ""} {
+				query = v1Path + path + "?" + selector + operator + query
+				got := get[metav1.Status](t, tenant, query, http.StatusForbidden)
+				if want := `"spec.nodeName" needs permission to get pods`; !strings.Contains(got.Message, want) {
+					t.Errorf("%s: got %s, want %s", query, got.Message, want)
+				}
+				if got := get[metav1.Status](t, busy, query, http.StatusInternalServerError); got.Reason == "Forbidden" {
+					t.Errorf("%s without an access review: got %+v", query, got)
+				}
+			}
+		}
+	}
+	_, requests := tenant.calls()
+	if want := `tenant get /v1/pods in "data"`; requests[0] != want {
+		t.Errorf("got access request %s, want %s", requests[0], want)
 	}
 }
 

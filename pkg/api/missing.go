@@ -60,9 +60,28 @@ func (c *collection) withoutReason(namespace, name string, known bool) string {
 // object, so that it can be cached, and so that the time of a response does not tell whether an
 // object exists.
 func (c *collection) mayGetObjects(ctx context.Context) bool {
+	may, err := c.reviewGet(ctx)
+	return may && err == nil
+}
+
+// checkNodeSelector returns why the user may not select pods by their node, which the result reveals.
+func (c *collection) checkNodeSelector(ctx context.Context) error {
+	may, err := c.reviewGet(ctx)
+	switch {
+	case err != nil:
+		return apierrors.NewInternalError(fmt.Errorf("cannot find out whether you may select pods by %q: %w", fieldNode, err))
+	case !may:
+		return apierrors.NewForbidden(metrics.Resource(c.name()), "",
+			fmt.Errorf("the field selector %q needs permission to get pods", fieldNode))
+	}
+	return nil
+}
+
+// reviewGet reports whether the user may get the objects themselves, or why that is unknown.
+func (c *collection) reviewGet(ctx context.Context) (bool, error) {
 	user, ok := request.UserFrom(ctx)
 	if !ok || c.config.Authorizer == nil {
-		return false
+		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, authorizeTimeout)
 	defer cancel()
@@ -70,7 +89,7 @@ func (c *collection) mayGetObjects(ctx context.Context) bool {
 		User: user, Verb: "get", APIVersion: "v1", Resource: c.name(), Namespace: request.NamespaceValue(ctx),
 		ResourceRequest: true,
 	})
-	return err == nil && decision == authorizer.DecisionAllow
+	return decision == authorizer.DecisionAllow, err
 }
 
 // warnOfMissing adds a Warning header if objects that a list selects have no metrics. The first

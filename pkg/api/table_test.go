@@ -174,20 +174,13 @@ node-b 1m 1024Mi 15s <none> 10s <none>`,
 // TestNodeColumn checks that only users who may get the pods learn their nodes from a table.
 func TestNodeColumn(t *testing.T) {
 	const pods, nodes = v1Path + "/namespaces/data/pods", v1Path + "/nodes"
-	bind := func(c *Config) {
-		bound := newCluster()
-		for _, o := range bound.pods {
-			o.Node = "node-" + o.Name
-		}
-		c.Warnings, c.View = false, bound.config().View
-	}
 	for user, want := range map[string]string{
 		"admin": "Name CPU(cores) Memory(bytes) Window Swap(bytes) Age(metrics) Node\n" +
 			"db 2000m 8192Mi 15s 12Mi 10s node-db\nweb-1 1m 0Mi 15s 0Mi 10s node-web-1",
 		"tenant": "Name CPU(cores) Memory(bytes) Window Swap(bytes) Age(metrics)\n" +
 			"db 2000m 8192Mi 15s 12Mi 10s\nweb-1 1m 0Mi 15s 0Mi 10s",
 	} {
-		e := serveExplained(t, user, bind)
+		e := serveExplained(t, user, bound)
 		if got := getAs[tableResponse](t, e, pods, tableType, http.StatusOK); got.text() != want {
 			t.Errorf("%s: got\n%s\nwant\n%s", user, got.text(), want)
 		}
