@@ -249,7 +249,7 @@ func TestRestartAfterSkippedSamples(t *testing.T) { // rule 4
 }
 
 // TestHistoryIsDropped checks that there is only a history while samples are dense.
-func TestHistoryIsDropped(t *testing.T) { // rule 11
+func TestHistoryIsDropped(t *testing.T) { // rule 12
 	s := newStore()
 	put := func(now float64, want bool) {
 		t.Helper()

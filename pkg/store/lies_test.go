@@ -289,3 +289,16 @@ func TestTimesInWholeSeconds(t *testing.T) { // rule 1
 		}
 	}
 }
+
+// TestUnknownFirst checks that no rate begins at a counter of 0 that may be unknown.
+func TestUnknownFirst(t *testing.T) { // rule 6
+	undated := func(now, coreSeconds float64) []usage.ContainerSample {
+		s := sample(now, coreSeconds)
+		s.StartedAt = 0
+		return one(s)
+	}
+	newStoreWith(&ContainerState{Running: true, Alive: true}).play(t, 1, []step{
+		{0, undated(0, 0), "none"}, {15, undated(15, 0), "at 15 window 15: a=0m"},
+		{30, undated(30, 20), "at 15 window 15: a=0m"}, {45, undated(45, 21.5), "at 45 window 15: a=100m"},
+	})
+}

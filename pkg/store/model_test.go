@@ -388,7 +388,7 @@ func (n *modelNode) snapshot() {
 	}
 }
 
-// pod returns what must be served of a pod that is bound to a node, and its time by our clock (10).
+// pod returns what must be served of a pod that is bound to a node, and its time by our clock (11).
 func (m *model) pod(node string, key podKey, now usage.Time) (*usage.Pod, usage.Time) {
 	n := m.nodes[node]
 	if n == nil || n.pods[key] == nil || m.isTooOld(n.pods[key].AsOf, now) {
@@ -562,7 +562,8 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		if absent {
 			v.meanSinceStart(s, in)
 		}
-	case elapsed >= 0 && v.isOther(s, in): // 4
+	case elapsed >= 0 && v.isOther(s, in), // 4
+		elapsed >= 0 && v.since.CPUSeconds == 0 && v.since.StartedAt == 0 && s.CPUSeconds > 0: // 6
 		v.restart(s, in)
 	case elapsed == 0:
 		v.older = 0 // 2: nothing new; the last metric remains

@@ -291,7 +291,7 @@ func TestContainersThatPartialScrapesDoNotMention(t *testing.T) {
 // TestOnePodWithManyContainers has a hostile kubelet that reports one pod with the largest number
 // of containers, with new names each time and in reverse order. The CPU time must not grow with the
 // square of their number: four times the containers would then take sixteen times as long.
-func TestOnePodWithManyContainers(t *testing.T) { // rule 11
+func TestOnePodWithManyContainers(t *testing.T) { // rule 12
 	testenv.CheckLinear(t, func(containers int, start func()) {
 		start()
 		s := New(Config{MaxSampleAge: maxAge, MaxContainers: containers})
@@ -307,7 +307,7 @@ func TestOnePodWithManyContainers(t *testing.T) { // rule 11
 
 // TestMemoryOfRemovedPods has pods come and go for days on a node whose scrapes all fail, or are
 // all partial.
-func TestMemoryOfRemovedPods(t *testing.T) { // rule 11
+func TestMemoryOfRemovedPods(t *testing.T) { // rule 12
 	const pods = 3 * maxRemoved
 	t.Run("failing", func(t *testing.T) {
 		s := newStore()
