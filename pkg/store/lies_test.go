@@ -44,7 +44,9 @@ func two(a, b usage.Sample) []usage.ContainerSample {
 func TestUnknownUsage(t *testing.T) { // rules 4, 6
 	real := func(now float64) usage.Sample { return sample(now, 1000+now/10) }
 	noCPU := func(now float64) usage.Sample { return sample(now, 0) }
-	undated := func(s usage.Sample) usage.Sample { s.StartedAt = 0; return s }
+	undated := func(of func(now float64) usage.Sample) func(now float64) usage.Sample {
+		return func(now float64) usage.Sample { s := of(now); s.StartedAt = 0; return s }
+	}
 	fallen := func(now float64) usage.Sample { return sample(now, 5+now/10) }
 	for name, tc := range map[string]struct {
 		lie   func(now float64) usage.Sample // of the scrapes at 30 s and 45 s
@@ -53,14 +55,14 @@ func TestUnknownUsage(t *testing.T) { // rules 4, 6
 	}{
 		"neither CPU nor memory":                {unknown, real, "at 15 window 15: a=100m"},
 		"no CPU":                                {noCPU, real, "at 15 window 15: a=100m"},
-		"no CPU and no start time":              {func(now float64) usage.Sample { return undated(noCPU(now)) }, real, "at 15 window 15: a=100m"},
-		"no CPU, and never a start time":        {func(now float64) usage.Sample { return undated(noCPU(now)) }, func(now float64) usage.Sample { return undated(real(now)) }, "at 15 window 15: a=100m"},
+		"no CPU and no start time":              {undated(noCPU), real, "at 15 window 15: a=100m"},
+		"no CPU, and never a start time":        {undated(noCPU), undated(real), "at 15 window 15: a=100m"},
 		"a lower counter without a later start": {fallen, real, "at 15 window 15: a=100m"},
 		"a lower counter with a later start": {func(now float64) usage.Sample { return started(20, sample(now, (now-20)/5)) },
 			real, "at 45 window 15: a=200m"},
-		"a lower counter, and never a start time": {func(now float64) usage.Sample { return undated(fallen(now)) },
-			func(now float64) usage.Sample { return undated(real(now)) }, "at 45 window 15: a=100m"},
-		"a counter that stands still": {func(now float64) usage.Sample { return sample(now, real(15).CPUSeconds) }, real, "at 45 window 15: a=0m"},
+		"a lower counter, and never a start time": {undated(fallen), undated(real), "at 45 window 15: a=100m"},
+		"a counter that stands still": {func(now float64) usage.Sample { return sample(now, real(15).CPUSeconds) },
+			real, "at 45 window 15: a=0m"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStoreWith(&ContainerState{Running: true, Alive: true})
@@ -174,14 +176,16 @@ func TestCapacityInStatus(t *testing.T) { // rule 10
 				s.CPUSeconds += 1e6
 			}
 			return s
-		}, []string{"at 15 window 15: a=100m", "at 15 window 15: a=100m", "at 45 window 15: a=100m", "at 60 window 15: a=100m"}},
+		}, []string{"at 15 window 15: a=100m", "at 15 window 15: a=100m", "at 45 window 15: a=100m",
+			"at 60 window 15: a=100m"}},
 		"one counter is wrong": {1, func(now float64) usage.Sample {
 			s := steady(0.1)(now)
 			if now == 30 {
 				s.CPUSeconds += 1e6
 			}
 			return s
-		}, []string{"at 15 window 15: a=100m", "at 15 window 15: a=100m", "at 45 window 30: a=100m", "at 60 window 15: a=100m"}},
+		}, []string{"at 15 window 15: a=100m", "at 15 window 15: a=100m", "at 45 window 30: a=100m",
+			"at 60 window 15: a=100m"}},
 		"one counter is wrong, and repeated": {1, func(now float64) usage.Sample {
 			if now == 45 {
 				now = 30
@@ -191,7 +195,8 @@ func TestCapacityInStatus(t *testing.T) { // rule 10
 				s.CPUSeconds += 1e6
 			}
 			return s
-		}, []string{"at 15 window 15: a=100m", "at 15 window 15: a=100m", "at 15 window 15: a=100m", "at 60 window 45: a=100m"}},
+		}, []string{"at 15 window 15: a=100m", "at 15 window 15: a=100m", "at 15 window 15: a=100m",
+			"at 60 window 45: a=100m"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStoreWith(&ContainerState{Running: true, Alive: true, EarliestStart: at(-3600), PodCreatedAt: at(-3600)})
@@ -260,7 +265,10 @@ func TestStartIsCreation(t *testing.T) { // rule 9
 		s := newStoreWith(&state)
 		s.play(t, 1, []step{{-120, nil, "none"}})
 		s.RemovePod("n1", "n", "p", at(-101))
-		s.play(t, 1, []step{{0, own(0), "none"}, {15, own(15), "none"}, {30, late(30), "none"}, {45, late(45), "at 45 window 15: a=100m"}})
+		s.play(t, 1, []step{
+			{0, own(0), "none"}, {15, own(15), "none"},
+			{30, late(30), "none"}, {45, late(45), "at 45 window 15: a=100m"},
+		})
 	})
 	t.Run("another pod has been reported", func(t *testing.T) {
 		newStoreWith(&state).play(t, 1, []step{
@@ -288,17 +296,4 @@ func TestTimesInWholeSeconds(t *testing.T) { // rule 1
 			t.Errorf("after %v s: got a window of %v s, want %v s", tc.at, window, tc.window)
 		}
 	}
-}
-
-// TestUnknownFirst checks that no rate begins at a counter of 0 that may be unknown.
-func TestUnknownFirst(t *testing.T) { // rule 6
-	undated := func(now, coreSeconds float64) []usage.ContainerSample {
-		s := sample(now, coreSeconds)
-		s.StartedAt = 0
-		return one(s)
-	}
-	newStoreWith(&ContainerState{Running: true, Alive: true}).play(t, 1, []step{
-		{0, undated(0, 0), "none"}, {15, undated(15, 0), "at 15 window 15: a=0m"},
-		{30, undated(30, 20), "at 15 window 15: a=0m"}, {45, undated(45, 21.5), "at 45 window 15: a=100m"},
-	})
 }

@@ -293,7 +293,8 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 	isEarlierThan := func(s usage.Sample, t usage.Time) bool {
 		return s.StartedAt != 0 && s.StartedAt.Add(10*time.Second) < t
 	}
-	if !removed && !(c.proven && !isEarlierThan(c.since, earliest)) && inAPI.PodCreatedAt != 0 { // no other pod is known
+	isKnown := removed || c.proven && !isEarlierThan(c.since, earliest) // another pod
+	if !isKnown && inAPI.PodCreatedAt != 0 {
 		earliest = min(earliest, inAPI.PodCreatedAt)
 		if in.at.Sub(inAPI.PodCreatedAt) > time.Hour {
 			earliest = 0
@@ -562,8 +563,7 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		if absent {
 			v.meanSinceStart(s, in)
 		}
-	case elapsed >= 0 && v.isOther(s, in), // 4
-		elapsed >= 0 && v.since.CPUSeconds == 0 && v.since.StartedAt == 0 && s.CPUSeconds > 0: // 6
+	case elapsed >= 0 && v.isOther(s, in): // 4
 		v.restart(s, in)
 	case elapsed == 0:
 		v.older = 0 // 2: nothing new; the last metric remains

@@ -496,7 +496,8 @@ type player struct {
 
 func newPlayer(logf func(string, ...any)) *player {
 	p := &player{
-		now: t0, stopped: map[containerKey]bool{}, waiting: map[containerKey]bool{}, shown: map[boundPod]ContainerState{}, logf: logf,
+		now: t0, stopped: map[containerKey]bool{}, waiting: map[containerKey]bool{},
+		shown: map[boundPod]ContainerState{}, logf: logf,
 		pods: map[*usage.Pod]usage.Pod{}, nodes: map[*usage.Node]usage.Node{},
 	}
 	if logf == nil {

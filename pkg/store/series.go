@@ -113,8 +113,7 @@ func (s *series) startsOver(cur *usage.Sample, a *arrival) (startsOver, fromZero
 	case s.untimed != cur.Untimed: // by different clocks
 		return true, false
 	}
-	isUnknown := s.prev.CPUSeconds == 0 && s.prev.startedAt == 0 && cur.CPUSeconds > 0 // see usage.Scrape.DropUnknown
-	return cur.At >= s.prev.At && (isUnknown || s.isOfOther(cur, a.wasAway)), false
+	return cur.At >= s.prev.At && s.isOfOther(cur, a.wasAway), false
 }
 
 // advance compares a sample with the previous one, and reports whether there is a new Amount.

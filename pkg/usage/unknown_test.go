@@ -33,7 +33,8 @@ func TestDropUnknown(t *testing.T) { // rule 6
 		{"no CPU after 10 s", []Sample{sample(0, 5, 10*time.Second)}, []Has{HasMemory}},
 		{"no CPU at an unknown age", []Sample{sample(0, 5, noStart), untimed}, []Has{both | HasRate, both | HasRate}},
 		{"no memory beside CPU", []Sample{running, sample(3, 0, time.Hour)}, []Has{both | HasRate, both | HasRate}},
-		{"no memory on the node", []Sample{sample(3, 0, time.Hour), sample(4, 0, noStart)}, []Has{HasCPU | HasRate, HasCPU | HasRate}},
+		{"no memory on the node", []Sample{sample(3, 0, time.Hour), sample(4, 0, noStart)},
+			[]Has{HasCPU | HasRate, HasCPU | HasRate}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := Scrape{Node: tc.samples[len(tc.samples)-1]}
