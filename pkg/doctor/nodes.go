@@ -72,7 +72,7 @@ func checkPage(c Check, report *nodez.Report) []Check {
 	checks = append(checks, failing.Checks(func(n int) string {
 		return fmt.Sprintf("%d of %s: ", n, Count(t.Nodes, "node"))
 	})...)
-	return slices.Concat(checks, checkClocks(report), checkDevices(report), checkMemory(report.Memory))
+	return slices.Concat(checks, checkClocks(report), checkCapacities(report), checkDevices(report), checkMemory(report.Memory))
 }
 
 // acceptKey matches the error of a node whose kubelet does not have the pinned key, and the command in it.
@@ -112,6 +112,21 @@ func checkClocks(report *nodez.Report) []Check {
 		return c.OK("no sample is from the future; an engine does not tell whether a clock is behind")
 	}
 	return c.OK("the largest difference from a node's clock is %.1fs", largest)
+}
+
+// checkCapacities finds nodes whose own counters show more CPU usage than the capacity in their status.
+func checkCapacities(report *nodez.Report) []Check {
+	c := Check{ID: "capacity", Title: "capacity", URL: reason.AboveCapacity.URL()}
+	for _, n := range report.Nodes {
+		if n.UsedCores != 0 {
+			c.Objects = append(c.Objects, fmt.Sprintf("%s %.4g of %.4g", n.Name, n.UsedCores, n.CapacityCores))
+		}
+	}
+	if n := len(c.Objects); n > 0 {
+		return c.Warn(Problem{string(reason.AboveCapacity), reason.AboveCapacity.Describe().Cure},
+			"%s used more cores than the capacity in the status, several times in a row:", Count(n, "node"))
+	}
+	return nil
 }
 
 func checkDevices(report *nodez.Report) []Check {

@@ -7,7 +7,9 @@
 //   - MetricsUnavailable (Warning) on a Node that cannot be read for some time, with the reason and the
 //     cure. It is repeated while the node fails, since the API server deletes events after an hour.
 //   - MetricsRestored (Normal) on such a Node when it can be read again.
-//   - The same two events on the Deployment of kube-vitals, instead of on the Nodes, if more than a
+//   - CapacityTooLow (Warning) on a Node whose own counter shows more CPU usage than the capacity in its
+//     status, repeated like the first one.
+//   - The first two events on the Deployment of kube-vitals, instead of on the Nodes, if more than a
 //     tenth of them fail for one reason, or if the source fails as a whole: the cause is then most
 //     likely not on the nodes.
 //
@@ -38,6 +40,7 @@ import (
 const (
 	metricsUnavailable = "MetricsUnavailable"
 	metricsRestored    = "MetricsRestored"
+	capacityTooLow     = "CapacityTooLow"
 )
 
 const (
@@ -104,6 +107,8 @@ type reported struct {
 	uid    types.UID     // of the node
 	reason reason.Reason // empty: nothing
 	at     time.Time
+
+	capacityAt time.Time // when a node's capacity was reported last; zero: it was not, or is right since
 }
 
 // spread is the state of a reason for which many nodes fail.
@@ -217,7 +222,7 @@ func (r *Reporter) reportSource(ctx context.Context, now time.Time) {
 		return
 	}
 	if r.recordOnDeployment(ctx, kind, message, now) {
-		r.source = reported{"", o.Reason, now}
+		r.source = reported{reason: o.Reason, at: now}
 	}
 }
 
@@ -264,14 +269,30 @@ func (r *Reporter) reportNodes(nodes []health.Node, failing map[reason.Reason]in
 			if !isRestored {
 				kind, message = metricsUnavailable, nodeMessage(n.Reason)
 			}
-			r.record(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}, kind, message, now)
+			r.record(referenceTo(n), kind, message, now)
 			last.reason, last.at = n.Reason, now
 		}
-		if last.reason != "" {
+		r.reportCapacity(n, &last, now)
+		if last.reason != "" || !last.capacityAt.IsZero() {
 			kept[n.Name] = last
 		}
 	}
 	r.nodes = kept
+}
+
+// reportCapacity records the event about the capacity in a node's status that is due.
+func (r *Reporter) reportCapacity(n *health.Node, last *reported, now time.Time) {
+	switch {
+	case n.Exceeded == 0:
+		last.capacityAt = time.Time{}
+	case now.Sub(last.capacityAt) >= repeatAfter && r.limiter.TryAccept():
+		r.record(referenceTo(n), capacityTooLow, describeNodes(reason.AboveCapacity), now)
+		last.capacityAt = now
+	}
+}
+
+func referenceTo(n *health.Node) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}
 }
 
 // isDue reports whether a node or the source, of which the last report is given, is due to be reported

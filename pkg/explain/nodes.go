@@ -6,6 +6,7 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 // Nodes explains why nodes have no metrics. It is safe for concurrent use.
@@ -41,15 +42,18 @@ func theNode(string) string { return "the node" }
 
 // nodeWithoutMetrics explains a node without a lookup.
 func (m *moment) nodeWithoutMetrics(name string) finding {
-	if n := m.node(name, theNode); n.text != nil {
+	n := m.node(name, theNode)
+	if n.text != nil {
 		return n.finding
 	}
 	facts, _ := m.Samples.NodeFacts(name)
-	if facts.HasAmount {
-		if m.at.Sub(facts.SampledAt) > m.MaxSampleAge {
-			return m.stale(name, "the node", facts.SampledAt)
-		}
+	switch {
+	case !m.needsSample(&facts):
 		return m.soon(reason.NodeStarting, name)
+	case facts.Lost != usage.NotLost:
+		return m.lost(facts.Lost, name, "the node", n.health.Capacity)
+	case facts.HasAmount:
+		return m.stale(name, "the node", facts.SampledAt)
 	}
 	if f, ok := m.waiting(reason.NodeStarting, "the node", facts.Since); ok {
 		return f

@@ -93,6 +93,9 @@ func (m *moment) describe(g *group) string {
 		return "with a container whose usage the " + m.overall.Kind() + " does not report"
 	case g.reason == reason.StaleSamples:
 		return "with samples that are too old"
+	case g.reason == reason.UsageUnknown, g.reason == reason.BadTime, g.reason == reason.BadValue,
+		g.reason == reason.CounterFell, g.reason == reason.AboveCapacity, g.reason == reason.OtherPod:
+		return fmt.Sprintf("with samples that cannot be used (%s)", g.reason)
 	}
 	return "for other reasons"
 }
@@ -113,6 +116,9 @@ func (m *moment) runningPod(o *inventory.Object) finding {
 		return newFinding(reason.NotRunning, "no container of the pod is running")
 	}
 	facts, reported := m.Samples.PodFacts(o.Node, o.Namespace, o.Name)
+	if f, ok := m.lostOfPod(o, &facts, n); ok {
+		return f
+	}
 	var starting finding
 	for _, c := range containersWithoutUsage(o, &facts) {
 		f, young := m.startingContainer(c, n)

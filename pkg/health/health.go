@@ -125,9 +125,21 @@ type Node struct {
 	Skipped     int           // lines of the response
 	ClockOffset time.Duration // how far the node's clock is ahead of ours; below 0: behind
 	ClockKnown  bool          // whether the offset is known
+	Capacity    uint64        // CPU capacity in nanocores in the node's status; 0: not known
+	// Exceeded is the CPU usage in nanocores that the node's own counter has shown, above Capacity. The
+	// status is wrong then. 0: it is not.
+	Exceeded uint64
 	// Only an engine knows these. Samples of kubelets are as old as the last success.
 	SampledAt usage.Time    // of the newest sample, by the node's clock; 0: not known
 	Interval  time.Duration // between the two newest samples of one series; 0: not known
+}
+
+// ReasonOf returns the reason of a sample that cannot be used. It is empty for usage.NotLost.
+func ReasonOf(l usage.Loss) reason.Reason {
+	return [...]reason.Reason{
+		usage.LostZero: reason.UsageUnknown, usage.LostTime: reason.BadTime, usage.LostValue: reason.BadValue,
+		usage.LostFall: reason.CounterFell, usage.LostExcess: reason.AboveCapacity, usage.LostOwner: reason.OtherPod,
+	}[l]
 }
 
 // Exporter is what is known of an exporter of devices. Its pods are in no order.

@@ -1,6 +1,7 @@
 package nodez
 
 import (
+	"fmt"
 	"strings"
 	"time"
 	"unicode"
@@ -109,8 +110,19 @@ func (c *Config) fill(n *Node, source *health.Overall, h *health.Node, now time.
 	}
 	var r reason.Reason
 	n.State, r = c.stateOf(source, h, n.MetricsAgeSeconds != nil, now)
-	n.Diagnosis = diagnosisOf(r, source.Describe(r), r.URL(), h.Err)
+	err := h.Err
+	if h.Exceeded != 0 {
+		n.CapacityCores, n.UsedCores = cores(h.Capacity), cores(h.Exceeded)
+		if n.State == Ready {
+			r = reason.AboveCapacity
+			d := source.Describe(r)
+			err = fmt.Errorf("node %q: %s: %.4g of %.4g cores (%s)", h.Name, d.Problem, n.UsedCores, n.CapacityCores, d.Cure)
+		}
+	}
+	n.Diagnosis = diagnosisOf(r, source.Describe(r), r.URL(), err)
 }
+
+func cores(nanocores uint64) float64 { return float64(nanocores) / 1e9 }
 
 // diagnosisOf returns a Diagnosis. The reason may be empty, the error nil.
 func diagnosisOf(r reason.Reason, d reason.Description, url string, err error) Diagnosis {
@@ -141,7 +153,10 @@ func (c *Config) stateOf(
 	case h.SucceedingSince.IsZero() || now.Sub(h.SucceedingSince) <= c.MaxSampleAge:
 		return Starting, ""
 	}
-	if facts, _ := c.View.Store.NodeFacts(h.Name); facts.SampledAt == 0 {
+	switch facts, _ := c.View.Store.NodeFacts(h.Name); {
+	case facts.Lost != usage.NotLost:
+		return Stale, health.ReasonOf(facts.Lost)
+	case facts.SampledAt == 0:
 		return Stale, reason.NoSamples
 	}
 	return Stale, reason.StaleSamples

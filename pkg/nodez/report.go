@@ -64,7 +64,8 @@ type Engine struct {
 	Warning       string         `json:"warning,omitempty"`
 }
 
-// Diagnosis explains the states Failing and Stale. It is empty in other states.
+// Diagnosis explains the states Failing and Stale. In others, it is empty, unless the CPU capacity in the
+// status of a node is too low.
 type Diagnosis struct {
 	Reason  reason.Reason `json:"reason,omitempty"`
 	Problem string        `json:"problem,omitempty"`
@@ -109,6 +110,11 @@ type Node struct {
 	Skipped     int `json:"skipped"`     // lines of the last response that could not be used
 	Pods        int `json:"pods"`        // with metrics
 	RunningPods int `json:"runningPods"` // according to the API server
+
+	// If the node's own counter has shown more CPU usage than the capacity in its status, several times in a
+	// row: both. The status is wrong then.
+	CapacityCores float64 `json:"capacityCores,omitempty"`
+	UsedCores     float64 `json:"usedCores,omitempty"`
 
 	// With an engine only: the age of its newest sample of the node or its containers, below 0 if the
 	// node's clock is ahead, and the time between its two newest samples. They are nil if not known.

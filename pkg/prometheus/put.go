@@ -28,7 +28,8 @@ func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) bool {
 		n.overLimit = false
 		s.fill(n, reference)
 		s.scrape.DropUnknown()
-		s.Sink.Put(n.name, &s.scrape)
+		report := s.Sink.Put(n.name, &s.scrape)
+		n.health.Capacity, n.health.Exceeded = report.Capacity, report.Exceeded
 	}
 	return s.recordNode(n, time.Now())
 }

@@ -54,6 +54,12 @@ const (
 	StaleSamples     Reason = "stale-samples"
 	EngineFailing    Reason = "engine-failing"
 	NotInEngine      Reason = "not-in-engine"
+	UsageUnknown     Reason = "usage-unknown"
+	BadTime          Reason = "invalid-time"
+	BadValue         Reason = "invalid-value"
+	CounterFell      Reason = "counter-fell"
+	AboveCapacity    Reason = "above-capacity"
+	OtherPod         Reason = "other-pod"
 	PodNotFound      Reason = "pod-not-found"
 	PodPending       Reason = "pod-pending"
 	PodStarting      Reason = "pod-starting"
@@ -148,6 +154,17 @@ func descriptions() map[Reason]Description { //nolint:funlen // a table
 		NotInEngine: {"the engine has no current series of the node",
 			"check that the engine scrapes the node's kubelet, and that a label of the series names the node " +
 				"(labels.node in --prometheus-config)"},
+		UsageUnknown: {"the kubelet reports 0 for usage that it does not know",
+			kubeletLog + ", and check the container runtime and the memory cgroups of the node"},
+		BadTime: {"the kubelet reports a CPU counter with an impossible time",
+			"set the node's clock, for example by NTP, and check the container runtime"},
+		BadValue:    {"the kubelet reports an impossible value", kubeletLog + ", and check the container runtime"},
+		CounterFell: {"a CPU counter fell without a restart", kubeletLog + ", and check the container runtime"},
+		AboveCapacity: {"the CPU usage is above the capacity in the node's status",
+			"if the node has more CPUs, restart its kubelet, or correct the capacity of the virtual node"},
+		OtherPod: {"the kubelet's sample is of an earlier pod of the same name, or may be",
+			"wait until the containers of that pod have ended; if there is none, check the start times of the kubelet"},
+
 		PodNotFound:  {"the pod does not exist", "check its name and namespace"},
 		PodPending:   {"the pod is pending", "see its events with kubectl describe pod"},
 		PodStarting:  {"the pod has just started", "wait until its containers have two samples"},

@@ -5,20 +5,31 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 const (
 	// MaxClockSkew is the difference between a node's clock and ours above which it is reported.
 	MaxClockSkew = 5 * time.Second
-	// maxClockLines is the number of lines about clocks that may be logged at once. One more is allowed with
-	// each interval: if our clock is wrong, those of all nodes differ from it.
-	maxClockLines = 5
+	// maxNodeLines is the number of lines about clocks and capacities that may be logged at once. One more is
+	// allowed with each interval: if our clock is wrong, those of all nodes differ from it.
+	maxNodeLines = 5
 )
 
 // clockCure is what to do about a wrong clock. Which of the two is wrong cannot be known.
 const clockCure = "run a time service (NTP) on the node and on the machine of kube-vitals; " +
 	"few such lines are logged in a row, /nodez has all nodes; see docs/troubleshooting.md#wrong-clocks"
+
+// logCapacity logs that the CPU capacity in a node's status is too low, when that is first known.
+func (s *Scraper) logCapacity(logger klog.Logger, node string, r *usage.Report, exceeded uint64) {
+	if r.Exceeded != 0 && exceeded == 0 && s.nodeLines.Allow() {
+		d := reason.AboveCapacity.Describe()
+		logger.Info("The CPU usage of the node is above the capacity in its status; it is served ("+d.Cure+
+			"; few such lines are logged in a row, /nodez has all nodes)", "node", node,
+			"capacity", float64(r.Capacity)/1e9, "usage", float64(r.Exceeded)/1e9) // cores
+	}
+}
 
 // logClock logs the clock of a node if it is wrong when it is first known, and when it jumps. known is
 // set if an earlier scrape has shown the offset.
@@ -29,7 +40,7 @@ func (s *Scraper) logClock(logger klog.Logger, node string, r *usage.Report, kno
 	} else if known || !r.ClockKnown || r.ClockOffset.Abs() <= MaxClockSkew {
 		return
 	}
-	if s.clockLines.Allow() {
+	if s.nodeLines.Allow() {
 		logger.Info(message+" ("+clockCure+")", "node", node,
 			"skew", r.ClockOffset.Round(100*time.Millisecond)) // above 0: the node's clock is ahead of ours
 	}

@@ -121,7 +121,7 @@ type Scraper struct {
 	Config
 	started        time.Time // when the first interval began; has a monotonic reading
 	seed           maphash.Seed
-	clockLines     *rate.Limiter // see logClock
+	nodeLines      *rate.Limiter // see maxNodeLines
 	logSummaryOnce sync.Once
 	storing        atomic.Bool // see storageReady
 
@@ -138,12 +138,12 @@ type Scraper struct {
 // New returns a Scraper without nodes.
 func New(config Config) *Scraper {
 	return &Scraper{
-		Config:     config,
-		started:    time.Now(),
-		seed:       maphash.MakeSeed(),
-		clockLines: rate.NewLimiter(rate.Every(config.Interval), maxClockLines),
-		targets:    map[string]*target{},
-		readers:    readers{},
+		Config:    config,
+		started:   time.Now(),
+		seed:      maphash.MakeSeed(),
+		nodeLines: rate.NewLimiter(rate.Every(config.Interval), maxNodeLines),
+		targets:   map[string]*target{},
+		readers:   readers{},
 	}
 }
 
@@ -261,6 +261,7 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 	exists := t.unlessDeleted(func() {
 		if err == nil {
 			s.logClock(klog.FromContext(ctx), name, &report, t.health.ClockKnown)
+			s.logCapacity(klog.FromContext(ctx), name, &report, t.health.Exceeded)
 		}
 		before = t.health.Attempts
 		add(&t.health, &result, &report)

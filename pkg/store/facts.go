@@ -9,6 +9,7 @@ import (
 
 // Facts describes the samples of a node or container. Its times are by our clock.
 type Facts struct {
+	Lost      usage.Loss // of a node: why its last sample cannot be used
 	Since     usage.Time // when its series started; 0: no scrape has mentioned it
 	SampledAt usage.Time // when its last sample was taken; 0: none had both CPU and memory
 	HasAmount bool       // whether there are enough samples for a rate
@@ -24,6 +25,10 @@ type ContainerFacts struct {
 type PodFacts struct {
 	AsOf       usage.Time       // when the last snapshot of the whole pod was sampled; 0: there was none
 	Containers []ContainerFacts // sorted by name; at least one
+
+	// Lost is why the last sample of a container, LostContainer, cannot be used.
+	Lost          usage.Loss
+	LostContainer string
 }
 
 // NodeFacts describes the samples of a node itself. It reports false if the node was never scraped.
@@ -34,7 +39,9 @@ func (s *Store) NodeFacts(nodeName string) (Facts, bool) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.facts(&n.series), true
+	facts := n.facts(&n.series)
+	facts.Lost = n.lost
+	return facts, true
 }
 
 // PodFacts describes what a node reports of a pod. It reports false if the last complete scrape of
@@ -53,6 +60,9 @@ func (s *Store) PodFacts(nodeName, namespace, name string) (PodFacts, bool) {
 	facts := PodFacts{Containers: make([]ContainerFacts, len(r.containers))}
 	if r.snapshot != nil {
 		facts.AsOf = r.snapshot.AsOf
+	}
+	if r.lost != usage.NotLost {
+		facts.Lost, facts.LostContainer = r.lost, r.lostName.Value()
 	}
 	for i, c := range r.containers {
 		facts.Containers[i] = ContainerFacts{c.name.Value(), n.facts(&c.series)}

@@ -63,6 +63,8 @@ type podReport struct {
 	hash       uint32       // of the key
 	changed    bool         // whether the containers or their Amounts have changed since the snapshot
 	lost       usage.Loss   // why the last scrape had no sample of one of the containers that could be used
+	// lostName is the name of that container, if lost is set. One without an Amount comes before others.
+	lostName unique.Handle[string]
 }
 
 // container is one container of a pod.
@@ -116,7 +118,7 @@ func (n *node) put(scrape *usage.Scrape, counts *counts) usage.Report {
 	n.forgetRemoved(scrape.At)
 	return usage.Report{
 		Missing: n.missing(a), ClockOffset: n.clock.offset(), ClockKnown: n.clock.known, ClockJumped: jumped,
-		Exceeded: n.capacity.shown,
+		Capacity: n.capacity.status, Exceeded: n.capacity.shown,
 	}
 }
 
@@ -149,8 +151,8 @@ func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) {
 		if c.observe(s, a) {
 			c.pod.changed = true
 		}
-		if a.lost != usage.NotLost {
-			c.pod.lost = a.lost
+		if a.lost != usage.NotLost && (c.pod.lost == usage.NotLost || !c.hasAmount) {
+			c.pod.lost, c.pod.lostName = a.lost, c.name
 		}
 	}
 	if len(a.ended) > 0 {
