@@ -345,6 +345,8 @@ func TestBroken(t *testing.T) {
 			"nodes", OK, "", "pods with metrics: 3 of 3", ""},
 		{"clock", node2(func(n *nodez.Node) { n.ClockSkewSeconds = new(-3600.0) }), "clocks", Warning, clockSkew.Reason,
 			"1 node", "n2 -3600.0s"},
+		{"capacity", node2(func(n *nodez.Node) { n.CapacityCores, n.UsedCores = 2, 6.125 }), "capacity", Warning,
+			"above-capacity", "1 node used more cores than the capacity in the status", "n2 6.125 of 2"},
 		{"memory limit", func(w *world) { w.page.Memory.LimitBytes = 64 << 20 }, "memory", Warning, memoryLimit.Reason,
 			"limit of 64 MiB", ""},
 		{"no nodes", func(w *world) { w.page.Totals.Nodes = 0 }, "nodes", Failed, noMetrics.Reason,
@@ -683,7 +685,7 @@ func TestDocumented(t *testing.T) {
 	}
 	for _, id := range []string{"installation", "api-server", "aggregation", "apiservice", "service", "endpoints",
 		"deployment", "pods",
-		"certificate", "metrics-api", "permissions", "nodez", "nodes", "devices", "clocks", "memory",
+		"certificate", "metrics-api", "permissions", "nodez", "nodes", "devices", "clocks", "capacity", "memory",
 		"autoscalers"} {
 		if !strings.Contains(string(text), "\n### "+id+"\n") {
 			t.Errorf("docs/why-no-metrics.md has no section %s", id)

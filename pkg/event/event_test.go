@@ -491,6 +491,51 @@ func TestFlood(t *testing.T) {
 	})
 }
 
+// TestCapacityTooLow has a node whose own counter exceeds the capacity in its status, also while it fails.
+func TestCapacityTooLow(t *testing.T) {
+	run(t, 3, func(c *cluster) {
+		set := func(exceeded uint64, failures int) {
+			n := health.Node{Name: "n1", UID: "uid-n1", Exceeded: exceeded}
+			if failures > 0 {
+				n.Attempts = health.Attempts{
+					Reason: reason.DNS, Failures: failures, FailingSince: time.Now().Add(-time.Minute),
+				}
+			}
+			c.mu.Lock()
+			c.made = []health.Node{n}
+			c.mu.Unlock()
+		}
+		set(0, 0)
+		c.pass(3 * interval)
+		c.want()
+		set(6e9, 0)
+		c.pass(20 * time.Minute)
+		c.want("n1 CapacityTooLow above-capacity x1")
+		const want = "the CPU usage is above the capacity in the node's status (above-capacity): if the node has more CPUs, " +
+			"restart its kubelet, or correct the capacity of the virtual node; see " +
+			"https://github.com/kube-vitals/kube-vitals/blob/main/docs/troubleshooting.md#above-capacity"
+		e := c.recorded()[0]
+		if e.Type != "Warning" || e.InvolvedObject.Kind != "Node" || e.InvolvedObject.UID != "uid-n1" || e.Message != want {
+			t.Errorf("got %+v", e)
+		}
+		c.pass(20 * time.Minute)
+		c.want("n1 CapacityTooLow above-capacity x2")
+		set(6e9, 3)
+		c.pass(2 * interval)
+		set(6e9, 0)
+		c.pass(2 * interval)
+		c.want("n1 CapacityTooLow above-capacity x2", "n1 MetricsUnavailable dns x1", "n1 MetricsRestored x1")
+		set(0, 0)
+		c.pass(2 * interval)
+		if n := c.tracked(); n > 0 {
+			t.Errorf("the state of %d nodes is kept", n)
+		}
+		set(6e9, 0)
+		c.pass(2 * interval)
+		c.want("n1 CapacityTooLow above-capacity x3", "n1 MetricsUnavailable dns x1", "n1 MetricsRestored x1")
+	})
+}
+
 // TestShutdown ends a Reporter whose API server does not respond; goleak finds what is left.
 func TestShutdown(t *testing.T) {
 	arrived := make(chan struct{}, 10)

@@ -116,6 +116,9 @@ func (m *moment) runningPod(o *inventory.Object) finding {
 		return newFinding(reason.NotRunning, "no container of the pod is running")
 	}
 	facts, reported := m.Samples.PodFacts(o.Node, o.Namespace, o.Name)
+	if !slices.ContainsFunc(facts.Containers, func(c store.ContainerFacts) bool { return !c.Omitted }) {
+		facts, reported = store.PodFacts{}, false
+	}
 	if f, ok := m.lostOfPod(o, &facts, n); ok {
 		return f
 	}
@@ -143,9 +146,20 @@ func (m *moment) runningPod(o *inventory.Object) finding {
 		}
 		return m.notReported(o, n)
 	case facts.AsOf != 0 && m.at.Sub(facts.AsOf) > m.MaxSampleAge:
-		return m.stale(o.Node, "the pod", facts.AsOf)
+		return m.expiredPod(o.Node, &facts)
 	}
 	return m.soon(reason.PodStarting, o.Node)
+}
+
+// expiredPod explains a pod whose last metrics have expired.
+func (m *moment) expiredPod(node string, facts *store.PodFacts) finding {
+	for i := range facts.Containers {
+		if c := &facts.Containers[i]; c.Omitted && m.needsSample(&c.Facts) {
+			return newFinding(reason.ContainerMissing, "%s does not report %s; the last sample is from %s",
+				m.overall.Reporter(node), named(c.Name), m.ago(c.SampledAt))
+		}
+	}
+	return m.stale(node, "the pod", facts.AsOf)
 }
 
 func (m *moment) notReported(o *inventory.Object, n *nodeFinding) finding {
@@ -157,16 +171,16 @@ func (m *moment) notReported(o *inventory.Object, n *nodeFinding) finding {
 type container struct {
 	Name  string
 	State *inventory.ContainerState // nil: the API server does not show it
-	Facts *store.Facts              // nil: the node does not report it
+	Facts *store.ContainerFacts     // nil: the node does not report it
 }
 
 // containersWithoutUsage returns the containers of a pod that should have usage but do not: those
 // that run according to the API server, and those that the node reports. A node chooses how many
 // these are, so the time must not grow with their product.
 func containersWithoutUsage(o *inventory.Object, facts *store.PodFacts) (found []container) {
-	reported := make(map[string]*store.Facts, len(facts.Containers)) // that the API server does not show
+	reported := make(map[string]*store.ContainerFacts, len(facts.Containers)) // that the API server does not show
 	for i := range facts.Containers {
-		reported[facts.Containers[i].Name] = &facts.Containers[i].Facts
+		reported[facts.Containers[i].Name] = &facts.Containers[i]
 	}
 	for i := range o.Containers {
 		state := &o.Containers[i]
@@ -178,7 +192,7 @@ func containersWithoutUsage(o *inventory.Object, facts *store.PodFacts) (found [
 	}
 	for i := range facts.Containers {
 		if f := &facts.Containers[i]; !f.HasAmount && reported[f.Name] != nil {
-			found = append(found, container{Name: f.Name, Facts: &f.Facts})
+			found = append(found, container{Name: f.Name, Facts: f})
 		}
 	}
 	return found
@@ -218,7 +232,7 @@ func (m *moment) ageOf(c *inventory.ContainerState, n *nodeFinding) (time.Durati
 // have arrived by now.
 func (m *moment) containerWithoutUsage(c container, node string) finding {
 	switch {
-	case c.Facts == nil:
+	case c.Facts == nil || c.Facts.Omitted:
 		return newFinding(reason.ContainerMissing, "%s does not report %s", m.overall.Reporter(node), named(c.Name))
 	case c.Facts.SampledAt == 0:
 		return newFinding(reason.ContainerMissing,

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -173,6 +174,7 @@ func TestStates(t *testing.T) {
 	clock := usage.NewClock(now)
 	w := world{nodes: map[string]usage.Time{"sampled": clock.At(now).Add(-2 * time.Minute)}}
 	config := w.config(now)
+	config.View.Store.Put("lost", &usage.Scrape{At: clock.At(now), Node: usage.Sample{Loss: usage.LostZero}})
 	since := func(d time.Duration) health.Attempts { return health.Attempts{SucceedingSince: now.Add(-d)} }
 	failed := health.Attempts{Failures: 1, Reason: reason.DNS}
 	for _, test := range []struct {
@@ -190,6 +192,7 @@ func TestStates(t *testing.T) {
 		{"success for the maximum age", "sampled", since(time.Minute), false, health.Attempts{}, Starting, ""},
 		{"success for longer", "sampled", since(time.Minute + 1), false, health.Attempts{}, Stale, reason.StaleSamples},
 		{"without samples of the node itself", "", since(time.Hour), false, health.Attempts{}, Stale, reason.NoSamples},
+		{"without usable samples", "lost", since(time.Hour), false, health.Attempts{}, Stale, reason.UsageUnknown},
 		{"failing", "sampled", failed, false, health.Attempts{}, Failing, reason.DNS},
 		{"failing, with metrics", "sampled", failed, true, health.Attempts{}, Failing, reason.DNS},
 		{"source fails", "sampled", since(time.Hour), false, failed, Failing, reason.EngineFailing},
@@ -500,6 +503,43 @@ node "stale": the kubelet responds, but its samples are too old (see the kubelet
 `
 		if b.String() != want {
 			t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+		}
+	})
+}
+
+// TestCapacity has nodes whose own counters exceed the capacity in their status. One of them fails.
+func TestCapacity(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		w := newWorld(now)
+		for i := range w.List {
+			w.List[i].Capacity = 2e9
+			if name := w.List[i].Name; name == "ready" || name == "failing" {
+				w.List[i].Exceeded = 6_125_000_000
+			}
+		}
+		config := w.config(now)
+		r := config.Report()
+		for _, n := range r.Nodes {
+			want := map[string]reason.Reason{
+				"ready": reason.AboveCapacity, "failing": reason.ConnectRefused, "stale": reason.StaleSamples,
+			}[n.Name]
+			hasCores := n.CapacityCores == 2 && n.UsedCores == 6.125
+			if n.Reason != want || hasCores != (n.Name == "ready" || n.Name == "failing") {
+				t.Errorf("%s: got %+v", n.Name, n)
+			}
+		}
+		if got := r.Totals; got.FailingNodes != 1 || got.States[Ready] != 1 || got.Reasons[reason.AboveCapacity] != 1 {
+			t.Errorf("got %+v", got)
+		}
+		const detail = "node &#34;ready&#34;: the CPU usage is above the capacity in the node&#39;s status: 6.125 of 2 cores"
+		var page, text strings.Builder
+		if _, err := WriteHTML(&page, r); err != nil || !strings.Contains(page.String(), detail) {
+			t.Errorf("got a page without the capacity, error %v", err)
+		}
+		line := "\n" + html.UnescapeString(detail) + " (" + reason.AboveCapacity.Describe().Cure + ")\n"
+		if err := writeText(&text, r); err != nil || !strings.Contains(text.String(), line) || !strings.Contains(text.String(), "ready      ready     above-capacity ") {
+			t.Errorf("error %v, got\n%s", err, text.String())
 		}
 	})
 }

@@ -10,6 +10,28 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
+// TestLogsCapacity checks that a capacity that is too low is logged once, and is known of the node.
+func TestLogsCapacity(t *testing.T) {
+	run(t, Config{}, nil, func(t *testing.T, c *cluster, s *Scraper) {
+		const line = "The CPU usage of the node is above the capacity in its status"
+		for i, step := range []struct {
+			exceeded uint64
+			want     int // lines so far
+		}{{0, 0}, {6e9, 1}, {6.5e9, 1}, {0, 1}, {6e9, 2}} {
+			c.set(func() { c.clocks["n1"] = usage.Report{Capacity: 2e9, Exceeded: step.exceeded} })
+			s.Set(node("n1"))
+			pass(3 * interval)
+			lines := slices.DeleteFunc(c.lines(), func(l string) bool { return !strings.Contains(l, line) })
+			if len(lines) != step.want || step.want > 0 && !strings.Contains(lines[0], "capacity=2 usage=6") {
+				t.Errorf("step %d: got %q, want %d lines", i, lines, step.want)
+			}
+			if n, _ := s.Node("n1"); n.Capacity != 2e9 || n.Exceeded != step.exceeded {
+				t.Errorf("step %d: got capacity %d, exceeded %d", i, n.Capacity, n.Exceeded)
+			}
+		}
+	})
+}
+
 // TestLogsWrongClocks runs a cluster whose clocks change from step to step, and compares the log of
 // each step.
 func TestLogsWrongClocks(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -90,6 +91,33 @@ func TestReasonsOfPins(t *testing.T) {
 	c.Kubelet.TLS.Insecure, c.KubeletPins = false, "pins"
 	testReasons(t, cluster, c, nodes).awaitSeries(
 		`kube_vitals_kubelet_pins{kind="key"} 1`+"\n", "kube_vitals_kubelet_keys_pinned_total 0\n")
+}
+
+// TestCapacityTooLow has a node that uses 6 cores, and shows one CPU in its status.
+func TestCapacityTooLow(t *testing.T) {
+	cluster := newCluster(t)
+	certificate := authority.Issue(nil, loopback)
+	kubelet := kubelettest.New("small", kubelettest.Config{})
+	kubelet.SetNode(kubelettest.Usage{CPU: 6, Memory: 1 << 30})
+	node := nodeAt("small", kubelet.Start(t, &certificate))
+	node.Status.Capacity = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+	cluster.nodes = []corev1.Node{node}
+	c := cluster.config(t)
+	c.Resolution, c.EventDeployment = 2*time.Second, "kube-vitals"
+	client := startReady(t, c)
+	eventually(t, func() string {
+		var page nodez.Report
+		client.read(&page, http.StatusOK, "/nodez?format=json")
+		n := page.Nodes[0]
+		isShown := n.State == nodez.Ready && n.Reason == reason.AboveCapacity && n.CapacityCores == 1 && n.UsedCores > 5.5
+		hasEvent := cluster.hasEvent("small", "CapacityTooLow", reason.AboveCapacity.Describe().Problem,
+			reason.AboveCapacity.URL())
+		if !isShown || !hasEvent {
+			return fmt.Sprintf("event: %v, page: %+v", hasEvent, n)
+		}
+		return ""
+	})
+	client.await(http.StatusOK, nodesPath+"/small", "alice")
 }
 
 // wrongReasons returns what does not name the reason of a node. It deletes the nodes with everything

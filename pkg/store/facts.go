@@ -17,7 +17,8 @@ type Facts struct {
 
 // ContainerFacts describes the samples of a container.
 type ContainerFacts struct {
-	Name string
+	Name    string
+	Omitted bool // whether the last scrape did not mention it, although it may run
 	Facts
 }
 
@@ -44,8 +45,8 @@ func (s *Store) NodeFacts(nodeName string) (Facts, bool) {
 	return facts, true
 }
 
-// PodFacts describes what a node reports of a pod. It reports false if the last complete scrape of
-// the node does not mention the pod. The time it takes hardly depends on the number of pods.
+// PodFacts describes what a node reports of a pod. It reports false if no scrape has mentioned the pod
+// since none of its containers ran. The time it takes hardly depends on the number of pods.
 func (s *Store) PodFacts(nodeName, namespace, name string) (PodFacts, bool) {
 	n := s.node(nodeName)
 	if n == nil {
@@ -65,7 +66,7 @@ func (s *Store) PodFacts(nodeName, namespace, name string) (PodFacts, bool) {
 		facts.Lost, facts.LostContainer = r.lost, r.lostName.Value()
 	}
 	for i, c := range r.containers {
-		facts.Containers[i] = ContainerFacts{c.name.Value(), n.facts(&c.series)}
+		facts.Containers[i] = ContainerFacts{c.name.Value(), c.lastSeen < n.scrapedAt, n.facts(&c.series)}
 	}
 	return facts, true
 }

@@ -416,7 +416,7 @@ func (m *model) podFacts(node string, key podKey) (facts PodFacts, reported bool
 	}
 	for k, c := range n.containers {
 		if k.podKey == key {
-			facts.Containers = append(facts.Containers, ContainerFacts{k.container, m.facts(n, &c.metric)})
+			facts.Containers = append(facts.Containers, ContainerFacts{Name: k.container, Facts: m.facts(n, &c.metric)})
 		}
 	}
 	if len(facts.Containers) == 0 {
