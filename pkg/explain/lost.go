@@ -47,7 +47,7 @@ func (m *moment) lost(l usage.Loss, node, what string, capacity uint64) finding 
 	return finding{reason: health.ReasonOf(l), text: func() string {
 		format := [...]string{
 			usage.LostZero:  "%s reports 0 for the CPU or memory of %s, as kubelets do for what they do not know",
-			usage.LostTime:  "%s reports the CPU counter of %s with an impossible time",
+			usage.LostTime:  "%s reports the usage of %s with an impossible time",
 			usage.LostValue: "%s reports an impossible value for the CPU or memory of %s",
 			usage.LostFall:  "%s reports a lower CPU counter of %s than before, but no restart",
 			usage.LostExcess: "%s reports more CPU usage of %s than the capacity in the node's status, which is " +

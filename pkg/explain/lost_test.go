@@ -108,7 +108,7 @@ func TestLostSamples(t *testing.T) {
 		}), reason.UsageUnknown,
 			kubelet + `0 for the CPU or memory of container "app", as kubelets do for what they do not know`},
 		{"invalid time", 0, repeat(3, old(lie{cpu: "5", memory: "1000", stamp: "-5"}, 0)), reason.BadTime,
-			kubelet + `the CPU counter of container "app" with an impossible time`},
+			kubelet + `the usage of container "app" with an impossible time`},
 		{"invalid value", 0, repeat(3, old(lie{cpu: "NaN", memory: "1000"}, 0)), reason.BadValue,
 			kubelet + `an impossible value for the CPU or memory of container "app"`},
 		{"the counter fell", 1, repeat(3, func(age float64) lie { return lie{cpu: fmt.Sprint(50 - age), memory: "1000"} }),
@@ -204,7 +204,7 @@ func TestLossesPromiseNothing(t *testing.T) {
 		{"a name that is not valid is not shown", func(w *world) {
 			w.report(never("run curl 10.0.0.7", time.Hour))
 			lose(usage.LostTime, "run curl 10.0.0.7")(w)
-		}, reason.BadTime, `the kubelet of node "n7" reports the CPU counter of a container with an impossible time (` +
+		}, reason.BadTime, `the kubelet of node "n7" reports the usage of a container with an impossible time (` +
 			reason.BadTime.Describe().Cure + `)`},
 		{"a rate above any, of a node without a capacity", func(w *world) {
 			w.report(never("app", time.Hour))

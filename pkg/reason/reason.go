@@ -156,7 +156,7 @@ func descriptions() map[Reason]Description { //nolint:funlen // a table
 				"(labels.node in --prometheus-config)"},
 		UsageUnknown: {"the kubelet reports 0 for usage that it does not know",
 			kubeletLog + ", and check the container runtime and the memory cgroups of the node"},
-		BadTime: {"the kubelet reports a CPU counter with an impossible time",
+		BadTime: {"the kubelet reports usage with an impossible time",
 			"set the node's clock, for example by NTP, and check the container runtime"},
 		BadValue:    {"the kubelet reports an impossible value", kubeletLog + ", and check the container runtime"},
 		CounterFell: {"a CPU counter fell without a restart", kubeletLog + ", and check the container runtime"},
