@@ -72,7 +72,8 @@ func checkPage(c Check, report *nodez.Report) []Check {
 	checks = append(checks, failing.Checks(func(n int) string {
 		return fmt.Sprintf("%d of %s: ", n, Count(t.Nodes, "node"))
 	})...)
-	return slices.Concat(checks, checkClocks(report), checkCapacities(report), checkDevices(report), checkMemory(report.Memory))
+	return slices.Concat(checks, checkClocks(report), checkCapacities(report), checkDevices(report),
+		checkMemory(report.Memory))
 }
 
 // acceptKey matches the error of a node whose kubelet does not have the pinned key, and the command in it.

@@ -511,8 +511,8 @@ func TestCapacityTooLow(t *testing.T) {
 		set(6e9, 0)
 		c.pass(20 * time.Minute)
 		c.want("n1 CapacityTooLow above-capacity x1")
-		const want = "the CPU usage is above the capacity in the node's status (above-capacity): if the node has more CPUs, " +
-			"restart its kubelet, or correct the capacity of the virtual node; see " +
+		const want = "the CPU usage is above the capacity in the node's status (above-capacity): " +
+			"if the node has more CPUs, restart its kubelet, or correct the capacity of the virtual node; see " +
 			"https://github.com/kube-vitals/kube-vitals/blob/main/docs/troubleshooting.md#above-capacity"
 		e := c.recorded()[0]
 		if e.Type != "Warning" || e.InvolvedObject.Kind != "Node" || e.InvolvedObject.UID != "uid-n1" || e.Message != want {

@@ -71,7 +71,7 @@ func (w *world) play(t *testing.T, nodeCores float64, truths int, lies ...func(a
 	}
 }
 
-// repeat returns n times the same lie.
+// repeat returns the same lie n times.
 func repeat(n int, l func(float64) lie) (lies []func(float64) lie) {
 	for range n {
 		lies = append(lies, l)
