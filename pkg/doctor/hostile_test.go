@@ -131,7 +131,9 @@ func TestLongText(t *testing.T) {
 // that it begins a line. It must not look like doctor's: neither its symbols nor a command at the column of commands.
 func TestForgedCures(t *testing.T) {
 	const command, indent = "kubectl delete namespace kube-system", titleWidth + 3
-	for _, symbol := range []string{"→ ", "\n→ ", "\u2028  ", "⇒ ", "➜ ", "> ", "- ", "x ", "✗ ", "✓ ", "\u3164\u2800", "\u115f", ""} {
+	for _, symbol := range []string{
+		"→ ", "\n→ ", "\u2028  ", "⇒ ", "➜ ", "> ", "- ", "x ", "✗ ", "✓ ", "\u3164\u2800", "\u115f", "",
+	} {
 		for before := range 2 * textWidth {
 			var out bytes.Buffer
 			p := &Printer{Out: &out}

@@ -118,10 +118,10 @@ func TestTokenReviewsOfOneAddress(t *testing.T) {
 		synctest.Wait()
 		ipv4, ipv6 := 0, 0
 		for address, n := range reviews.begun {
-			switch {
-			case address[0] == '[':
+			switch address[0] {
+			case '[':
 				ipv6 += n
-			case address[0] == '1':
+			case '1':
 				ipv4 += n
 			}
 		}

@@ -112,7 +112,8 @@ func TestAlive(t *testing.T) {
 		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code}}
 	}
 	waiting := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}
-	const always, ofPodNever, ofPodOnFailure = corev1.RestartPolicyAlways, corev1.RestartPolicyNever, corev1.RestartPolicyOnFailure
+	const always, ofPodNever = corev1.RestartPolicyAlways, corev1.RestartPolicyNever
+	const ofPodOnFailure = corev1.RestartPolicyOnFailure
 	rules := []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestart}}
 	for _, tc := range []struct {
 		name   string
@@ -125,7 +126,8 @@ func TestAlive(t *testing.T) {
 		{"not started yet", always, corev1.Container{}, corev1.ContainerStatus{State: waiting}, false},
 		{"waits after a crash", always, corev1.Container{},
 			corev1.ContainerStatus{State: waiting, LastTerminationState: ended(1)}, true},
-		{"waits, restarted before", always, corev1.Container{}, corev1.ContainerStatus{State: waiting, RestartCount: 1}, true},
+		{"waits, restarted before", always, corev1.Container{},
+			corev1.ContainerStatus{State: waiting, RestartCount: 1}, true},
 		{"ended, is restarted", always, corev1.Container{}, corev1.ContainerStatus{State: ended(0)}, true},
 		{"failed, is restarted", ofPodOnFailure, corev1.Container{}, corev1.ContainerStatus{State: ended(1)}, true},
 		{"succeeded", ofPodOnFailure, corev1.Container{}, corev1.ContainerStatus{State: ended(0)}, false},
