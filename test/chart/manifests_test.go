@@ -150,7 +150,7 @@ func kustomize(t *testing.T, base string, components []string) []byte {
 		text += fmt.Sprintf("- %s/components/%s\n", source, c)
 	}
 	must(t, os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(text), 0o600))
-	built, err := run(t, "KUSTOMIZE", "kustomize", "build", folder)
+	built, err := run(t, "kubectl", "kustomize", folder)
 	must(t, err)
 	return built
 }

@@ -87,7 +87,7 @@ type adapterCluster struct {
 
 func newAdapterCluster(t *testing.T) *adapterCluster {
 	t.Helper()
-	c := &adapterCluster{prometheusCluster: newEngineCluster(t)}
+	c := &adapterCluster{prometheusCluster: newEngineCluster(t, "prometheus")}
 	c.other = otherServer{"prometheus-adapter", monitoring, fmt.Sprint(freePort(t)),
 		"app.kubernetes.io/name: prometheus-adapter, app.kubernetes.io/part-of: kube-prometheus", ""}
 	c.startPrometheus(t)

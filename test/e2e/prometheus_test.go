@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -120,15 +121,16 @@ type prometheusCluster struct {
 
 func newPrometheusCluster(t *testing.T) *prometheusCluster {
 	t.Helper()
-	c := newEngineCluster(t)
+	c := newEngineCluster(t, "prometheus")
 	c.startPrometheus(t)
 	c.installWith(t, c.values())
 	return c
 }
 
-// newEngineCluster starts a cluster for an engine.
-func newEngineCluster(t *testing.T) *prometheusCluster {
+// newEngineCluster starts a cluster for an engine. It skips the test if the engine's program is missing.
+func newEngineCluster(t *testing.T, program string) *prometheusCluster {
 	t.Helper()
+	engineBinary(t, program)
 	base := startBare(t, cluster.Config{Nodes: simulation.Nodes(prometheusNodes)})
 	c := &prometheusCluster{testCluster: base, port: freePort(t)}
 	c.configure(t, "labels: {node: [node]}")
@@ -177,16 +179,27 @@ func (c *prometheusCluster) writeScrapeConfig(t *testing.T, paths ...string) str
 	return file
 }
 
+// engineBinary returns the path of an engine in PATH, where the Makefile puts the program of Debian's
+// package. It skips the test if there is none. CI must have it.
+func engineBinary(t *testing.T, program string) string {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	switch {
+	case err == nil:
+	case os.Getenv("CI") != "":
+		t.Fatalf("%v: install it with apt-get install %s", err, program)
+	default:
+		t.Skipf("%v: run make deps, or install it with apt-get install %s", err, program)
+	}
+	path, err = filepath.Abs(path)
+	must(t, err)
+	return path
+}
+
 // startPrometheus starts Prometheus, and waits until it is ready.
 func (c *prometheusCluster) startPrometheus(t *testing.T) {
 	t.Helper()
-	binary := os.Getenv("PROMETHEUS") // the Makefile sets it
-	if binary == "" {
-		t.Fatal("set PROMETHEUS to the path of the program prometheus, or run make e2e, which builds it")
-	}
-	binary, err := filepath.Abs(binary)
-	must(t, err)
-	c.startEngine(t, process.Config{Path: binary, Args: []string{
+	c.startEngine(t, process.Config{Path: engineBinary(t, "prometheus"), Args: []string{
 		"--config.file=" + c.writeScrapeConfig(t, "/metrics/resource"), "--storage.tsdb.path=" + c.File("tsdb"),
 		fmt.Sprintf("--web.listen-address=127.0.0.1:%d", c.port),
 	}}, "/-/ready")

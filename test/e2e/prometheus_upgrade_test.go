@@ -17,7 +17,7 @@ import (
 // the upgrade takes the permission for kubelets from the old server before the new one runs.
 func TestSourceChange(t *testing.T) {
 	t.Parallel()
-	c := newEngineCluster(t)
+	c := newEngineCluster(t, "prometheus")
 	c.startPrometheus(t)
 	// On a busy machine, the old server may run for long without the permission.
 	c.installWith(t, []string{"maxSampleAge=10m"})

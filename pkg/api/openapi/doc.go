@@ -6,4 +6,4 @@
 // k8s.io/kube-openapi in go.mod.
 package openapi
 
-//go:generate go run k8s.io/kube-openapi/cmd/openapi-gen@v0.0.0-20260721132016-d427ff9ee9ad --output-dir=. --output-pkg=github.com/kube-vitals/kube-vitals/pkg/api/openapi --output-file=zz_generated.openapi.go --go-header-file=/dev/null --report-filename=/dev/null k8s.io/metrics/pkg/apis/metrics/v1 k8s.io/metrics/pkg/apis/metrics/v1beta1 k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/api/resource k8s.io/apimachinery/pkg/runtime k8s.io/apimachinery/pkg/version
+//go:generate go tool -modfile=../../../test/tools/lint/go.mod openapi-gen --output-dir=. --output-pkg=github.com/kube-vitals/kube-vitals/pkg/api/openapi --output-file=zz_generated.openapi.go --go-header-file=/dev/null --report-filename=/dev/null k8s.io/metrics/pkg/apis/metrics/v1 k8s.io/metrics/pkg/apis/metrics/v1beta1 k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/api/resource k8s.io/apimachinery/pkg/runtime k8s.io/apimachinery/pkg/version

@@ -359,7 +359,12 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 
 // Apply applies a manifest with kubectl.
 func (c *Cluster) Apply(ctx context.Context, manifest string) error {
-	_, err := c.run(ctx, strings.NewReader(manifest), binaries.Kubectl, "apply", "-f", "-")
+	return c.RunWith(ctx, strings.NewReader(manifest), binaries.Kubectl, "apply", "-f", "-")
+}
+
+// RunWith is Run with a standard input, and without the output.
+func (c *Cluster) RunWith(ctx context.Context, stdin io.Reader, program string, args ...string) error {
+	_, err := c.run(ctx, stdin, program, args...)
 	return err
 }
 

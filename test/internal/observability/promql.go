@@ -3,9 +3,7 @@ package observability
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 
 	"github.com/VictoriaMetrics/metricsql"
 )
@@ -64,18 +62,8 @@ func selectorOf(e *metricsql.MetricExpr) Selector {
 	return s
 }
 
-// Promtool runs promtool and returns its output, even if it fails. The environment variable
-// PROMTOOL names the program; without it, the version in test/promql/go.mod is built, which takes
-// minutes.
-func Promtool(ctx context.Context, checkout string, args ...string) (string, error) {
-	if program := os.Getenv("PROMTOOL"); program != "" {
-		output, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
-		return string(output), err
-	}
-	cmd := exec.CommandContext(ctx, "go", append([]string{"tool", "promtool"}, args...)...)
-	cmd.Dir = filepath.Join(checkout, "test", "promql")
-	// Without Prometheus' service discovery, which would take most of the time.
-	cmd.Env = append(os.Environ(), "GOFLAGS=-tags=remove_all_sd -trimpath", "GOWORK=off", "CGO_ENABLED=0")
-	output, err := cmd.CombinedOutput()
+// Promtool runs promtool, which must be in PATH, and returns its output, even if it fails.
+func Promtool(ctx context.Context, args ...string) (string, error) {
+	output, err := exec.CommandContext(ctx, "promtool", args...).CombinedOutput()
 	return string(output), err
 }

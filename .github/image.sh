@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Builds the image with docker, buildah or podman: docs/dev/releases.md. Without PUSH=1, it is for this machine's
+# architecture and stays on this machine. Only docker attaches provenance and an SBOM. `make image` calls it.
+# usage: VERSION=v… COMMIT=… LDFLAGS=… GOFIPS140=… image.sh
+set -euo pipefail
+cd "$(dirname "$0")/.."
+image=${IMAGE:-ghcr.io/kube-vitals/kube-vitals}:${TAG:-$VERSION}
+arch=$(go env GOHOSTARCH)
+platforms=linux/$arch
+[ -z "${PUSH:-}" ] || platforms=linux/amd64,linux/arm64,linux/ppc64le,linux/s390x
+builder=${BUILDER:-$(basename "$(command -v docker || command -v buildah || command -v podman || true)")}
+[ -n "$builder" ] || { echo "install docker, buildah or podman, or set BUILDER" >&2; exit 1; }
+# shellcheck disable=SC2206 # several arguments
+arguments=(--platform "${PLATFORMS:-$platforms}" --build-arg "LDFLAGS=$LDFLAGS" --build-arg "VERSION=$VERSION"
+  --build-arg "COMMIT=$COMMIT" --build-arg "GOFIPS140=$GOFIPS140" ${BUILD_ARGS:-})
+if [ "$builder" = docker ]; then
+  output=(--load)
+  [ -z "${PUSH:-}" ] || output=(--push --provenance=mode=max --sbom=true)
+  docker buildx build "${output[@]}" "${arguments[@]}" --tag "$image" .
+else # --manifest adds to an existing manifest, and older versions do not set BUILDPLATFORM
+  "$builder" manifest rm "$image" 2>/dev/null || true
+  tag=--tag
+  [ -z "${PUSH:-}" ] || tag=--manifest
+  "$builder" build --layers --build-arg "BUILDPLATFORM=linux/$arch" "${arguments[@]}" "$tag" "$image" .
+  [ -z "${PUSH:-}" ] || "$builder" manifest push --all "$image" "docker://$image"
+fi
+echo "Install it with helm --set image.repository=${image%:*},image.tag=${image##*:}"

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Packages the chart in build/, and renders it as one manifest, with lists of images and vulnerabilities.
+# DIGEST and TESTS_DIGEST are those of the images, and empty by default. `make package` calls it.
+# usage: VERSION=v… HELM=PROGRAM package.sh
+set -euo pipefail
+cd "$(dirname "$0")/.."
+version=${VERSION#v} digest=${DIGEST:-} tests=${TESTS_DIGEST:-} helm=${HELM:-helm}
+copy=build/chart/kube-vitals archive=build/kube-vitals-$version.tgz
+rm -rf build && mkdir -p build/chart
+cp -r charts/kube-vitals build/chart
+
+# set_digest = indentation of the key in values.yaml, value
+set_digest() {
+  sed -i "s|^$1digest: \"\"\$|$1digest: \"$2\"|" $copy/values.yaml
+  grep --quiet "^$1digest: \"$2\"\$" $copy/values.yaml
+}
+set_digest '  ' "$digest"
+set_digest '    ' "$tests"
+suffix=:v$version
+[ -z "$digest" ] || suffix=@$digest
+sed -i "s|^\(      image: ghcr.io/kube-vitals/kube-vitals\):.*|\1$suffix|" $copy/Chart.yaml
+"$helm" package $copy --destination build/chart --version "$version" --app-version "$version"
+# Helm writes the current time into the archive, so tar packs it again with the time of the commit.
+tar -C build/chart --extract --touch --file "build/chart/kube-vitals-$version.tgz" --one-top-level=packaged
+tar -C build/chart/packaged --create --sort=name --mtime="@$(git log -1 --format=%ct)" \
+  --owner=0 --group=0 --numeric-owner kube-vitals | gzip --no-name >"$archive"
+rm -r build/chart
+HELM=$helm manifests/render.sh "$archive" "$version" >build/kube-vitals.yaml
+"$helm" template kube-vitals "$archive" --kube-version 1.36.0 --set image.tag="v$version" |
+  sed -n 's/^ *image: *"\{0,1\}\([^"]*\)"\{0,1\}$/\1/p' | sort -u >build/images.txt
+cp security/openvex.json build/kube-vitals.openvex.json

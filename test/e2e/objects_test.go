@@ -1,0 +1,111 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
+)
+
+// TestChartObjects has the API server validate everything that the chart renders, and manifests/, as
+// kubectl apply --validate=strict does, without creating it: fields and kinds that do not exist, and values
+// that are invalid, are errors.
+func TestChartObjects(t *testing.T) {
+	t.Parallel()
+	c := shared
+	c.applyDefinitions(t)
+	c.createNamespaces(t, "monitoring")
+	t.Run("rejects", c.rejectsInvalidObjects)
+	for _, pattern := range []string{"ci/*-values.yaml", "presets/*.yaml"} {
+		files, err := filepath.Glob(filepath.Join(c.Chart, pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("got %d files %s, error %v", len(files), pattern, err)
+		}
+		for _, file := range files {
+			t.Run(filepath.Base(file), func(t *testing.T) {
+				text, err := c.Run(t.Context(), binaries.Helm, "template", "kube-vitals", c.Chart, inNamespace,
+					"--set=image.tag=dev", "--values", file)
+				must(t, err)
+				must(t, c.dryRun(t.Context(), text))
+			})
+		}
+	}
+	folders, err := filepath.Glob(filepath.Join(c.Checkout, "manifests", "overlays", "*"))
+	must(t, err)
+	for _, folder := range append(folders, filepath.Join(c.Checkout, "manifests", "base")) {
+		t.Run(filepath.Base(folder), func(t *testing.T) { must(t, c.dryRun(t.Context(), c.kubectl(t, "kustomize", folder))) })
+	}
+	components, err := filepath.Glob(filepath.Join(c.Checkout, "manifests", "components", "*", "resources.yaml"))
+	must(t, err)
+	for _, file := range components {
+		t.Run(filepath.Base(filepath.Dir(file)), func(t *testing.T) {
+			_, err := c.Kubectl(t.Context(), append(slices.Clone(dryRun), file)...)
+			must(t, err)
+		})
+	}
+}
+
+// dryRun are the arguments of kubectl that validate a file. Server-side apply accepts objects that exist.
+var dryRun = []string{"apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f"}
+
+func (c *testCluster) dryRun(ctx context.Context, manifest string) error {
+	return c.RunWith(ctx, strings.NewReader(manifest), binaries.Kubectl, append(slices.Clone(dryRun), "-")...)
+}
+
+// applyDefinitions creates the CustomResourceDefinitions that the chart has objects of. The modules in
+// test/tools/crds have them.
+func (c *testCluster) applyDefinitions(t *testing.T) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json")
+	cmd.Dir = filepath.Join(c.Checkout, "test", "tools", "crds")
+	output, err := cmd.Output()
+	must(t, err)
+	folders := map[string]string{}
+	for decoder := json.NewDecoder(bytes.NewReader(output)); ; {
+		var module struct{ Path, Dir string }
+		err := decoder.Decode(&module)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		must(t, err)
+		folders[module.Path] = module.Dir
+	}
+	certManager := filepath.Join(folders["github.com/cert-manager/cert-manager"], "deploy", "crds")
+	operator := filepath.Join(folders["github.com/prometheus-operator/prometheus-operator"], "example", "prometheus-operator-crd")
+	for _, file := range []string{
+		certManager + "/cert-manager.io_certificates.yaml", certManager + "/cert-manager.io_issuers.yaml",
+		operator + "/monitoring.coreos.com_prometheusrules.yaml", operator + "/monitoring.coreos.com_servicemonitors.yaml",
+	} {
+		// The annotation of a client-side apply would be too long.
+		c.kubectl(t, "apply", "--server-side", "-f", file)
+		c.kubectl(t, "wait", "--for=condition=Established", fmt.Sprintf("--timeout=%s", timeout), "-f", file)
+	}
+}
+
+// rejectsInvalidObjects checks that unknown fields, wrong types and unknown kinds are errors.
+func (c *testCluster) rejectsInvalidObjects(t *testing.T) {
+	must(t, c.dryRun(t.Context(),
+		`{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: 1, targetPort: a}]}}`))
+	for _, invalid := range []string{
+		`{apiVersion: v1, kind: Servize, metadata: {name: a}}`,
+		`{apiVersion: v2, kind: Service, metadata: {name: a}}`,
+		`{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {prots: [], ports: [{port: 1}]}}`,
+		`{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: a}]}}`,
+		`{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{targetPort: 1}]}}`,
+		`{apiVersion: monitoring.coreos.com/v1, kind: ServiceMonitor, metadata: {name: a}, spec: {selector: {}, endpoint: []}}`,
+		`{apiVersion: cert-manager.io/v1, kind: Certificate, metadata: {name: a}, spec: {secretName: 1, issuerRef: {name: a}}}`,
+	} {
+		if c.dryRun(t.Context(), invalid) == nil {
+			t.Errorf("got no error for %s", invalid)
+		}
+	}
+}
