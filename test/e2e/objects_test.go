@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 )
 
 // TestChartObjects has the API server validate everything that the chart renders, and manifests/, as
@@ -21,9 +22,9 @@ import (
 // that are invalid, are errors.
 func TestChartObjects(t *testing.T) {
 	t.Parallel()
-	c := shared
+	c := newAPIServer(t)
 	c.applyDefinitions(t)
-	c.createNamespaces(t, "monitoring")
+	c.kubectl(t, "create", "namespace", "monitoring")
 	t.Run("rejects", c.rejectsInvalidObjects)
 	for _, pattern := range []string{"ci/*-values.yaml", "presets/*.yaml"} {
 		files, err := filepath.Glob(filepath.Join(c.Chart, pattern))
@@ -54,7 +55,21 @@ func TestChartObjects(t *testing.T) {
 	}
 }
 
-// dryRun are the arguments of kubectl that validate a file. Server-side apply accepts objects that exist.
+// newAPIServer starts etcd and an API server only. Objects of an installed chart would be merged with those of
+// a dry run.
+func newAPIServer(t *testing.T) *testCluster {
+	t.Helper()
+	c, err := cluster.New(t.Context(), cluster.Config{APIServerArgs: []string{
+		"--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112", // some Services have both families
+	}})
+	must(t, err)
+	t.Cleanup(c.Stop)
+	must(t, c.StartEtcd(t.Context()))
+	must(t, c.StartAPIServer(t.Context()))
+	return &testCluster{Cluster: c}
+}
+
+// dryRun are the arguments of kubectl that validate a file.
 var dryRun = []string{"apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f"}
 
 func (c *testCluster) dryRun(ctx context.Context, manifest string) error {
@@ -83,7 +98,8 @@ func (c *testCluster) applyDefinitions(t *testing.T) {
 	operator := filepath.Join(folders["github.com/prometheus-operator/prometheus-operator"], "example", "prometheus-operator-crd")
 	for _, file := range []string{
 		certManager + "/cert-manager.io_certificates.yaml", certManager + "/cert-manager.io_issuers.yaml",
-		operator + "/monitoring.coreos.com_prometheusrules.yaml", operator + "/monitoring.coreos.com_servicemonitors.yaml",
+		operator + "/monitoring.coreos.com_podmonitors.yaml", operator + "/monitoring.coreos.com_prometheusrules.yaml",
+		operator + "/monitoring.coreos.com_servicemonitors.yaml",
 	} {
 		// The annotation of a client-side apply would be too long.
 		c.kubectl(t, "apply", "--server-side", "-f", file)
