@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -26,19 +27,8 @@ func TestChartObjects(t *testing.T) {
 	c.applyDefinitions(t)
 	c.kubectl(t, "create", "namespace", "monitoring")
 	t.Run("rejects", c.rejectsInvalidObjects)
-	for _, pattern := range []string{"ci/*-values.yaml", "presets/*.yaml"} {
-		files, err := filepath.Glob(filepath.Join(c.Chart, pattern))
-		if err != nil || len(files) == 0 {
-			t.Fatalf("got %d files %s, error %v", len(files), pattern, err)
-		}
-		for _, file := range files {
-			t.Run(filepath.Base(file), func(t *testing.T) {
-				text, err := c.Run(t.Context(), binaries.Helm, "template", "kube-vitals", c.Chart, inNamespace,
-					"--set=image.tag=dev", "--values", file)
-				must(t, err)
-				must(t, c.dryRun(t.Context(), text))
-			})
-		}
+	for _, file := range c.valuesFiles(t) {
+		t.Run(filepath.Base(file), func(t *testing.T) { must(t, c.dryRun(t.Context(), c.render(t, file))) })
 	}
 	folders, err := filepath.Glob(filepath.Join(c.Checkout, "manifests", "overlays", "*"))
 	must(t, err)
@@ -53,6 +43,49 @@ func TestChartObjects(t *testing.T) {
 			must(t, err)
 		})
 	}
+}
+
+// TestOldestAPI decodes what the chart renders for the oldest supported version of Kubernetes with the types
+// of that version: fields and kinds that are newer are errors.
+func TestOldestAPI(t *testing.T) {
+	t.Parallel()
+	const few = 10 // the fewest objects that any values render
+	program := clientProgram(t, "objects")
+	for _, file := range shared.valuesFiles(t) {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), program)
+			cmd.Stdin = strings.NewReader(shared.render(t, file, "--kube-version=1.29.15"))
+			output, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v: %s", err, output)
+			}
+			if n, err := strconv.Atoi(strings.TrimSpace(string(output))); err != nil || n < few {
+				t.Errorf("got %q objects, error %v, want at least %d", output, err, few)
+			}
+		})
+	}
+}
+
+// valuesFiles returns the presets, and the files of values in ci.
+func (c *testCluster) valuesFiles(t *testing.T) (all []string) {
+	t.Helper()
+	for _, pattern := range []string{"ci/*-values.yaml", "presets/*.yaml"} {
+		files, err := filepath.Glob(filepath.Join(c.Chart, pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("got %d files %s, error %v", len(files), pattern, err)
+		}
+		all = append(all, files...)
+	}
+	return all
+}
+
+// render returns what the chart renders with a file of values.
+func (c *testCluster) render(t *testing.T, values string, args ...string) string {
+	t.Helper()
+	text, err := c.Run(t.Context(), binaries.Helm, append([]string{"template", "kube-vitals", c.Chart, inNamespace,
+		"--set=image.tag=dev", "--values", values}, args...)...)
+	must(t, err)
+	return text
 }
 
 // newAPIServer starts etcd and an API server only. Objects of an installed chart would be merged with those of
