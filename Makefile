@@ -73,14 +73,14 @@ verify: programs ## test the chart, and that manifests/ describes the same objec
 	cd test && $(GO) test -count=1 ./chart
 
 E2E = cd test && $(GO) test -count=1 -timeout 1h
-e2e: programs build plugin ## the built binary behind a real API server; the first run builds the control plane (minutes)
+e2e: programs build plugin ## run the built binary behind a real API server
 	$(E2E) -parallel 6 ./e2e/...
 
 # The clients' versions are those of test/clients. npm downloads, so that this target is not offline.
 CLIENTS := $(CURDIR)/bin/clients
 RECOMMENDER := k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender
 build-client = cd test/clients/$(1) && GOPROXY='$(MODULE_PROXY)' $(GO) build -o $(CLIENTS)/$(2)
-clients: programs build ## read metrics with other languages, old clients, the VPA and the descheduler; 15 minutes at first
+clients: programs build ## read metrics with other languages, old clients, the VPA and the descheduler
 	@command -v npm >/dev/null || { echo "npm is missing: install Node.js 20" >&2; exit 1; }
 	@/usr/bin/python3 -c 'import kubernetes' || { echo "install Debian's package python3-kubernetes" >&2; exit 1; }
 	$(call build-client,kubectl,kubectl) .
@@ -96,7 +96,7 @@ clients: programs build ## read metrics with other languages, old clients, the V
 
 # Prometheus without its service discoveries and pages. The last tests are those that otherwise run Debian's version.
 conformance: export PATH := $(CURDIR)/bin/prometheus:$(PATH)
-conformance: programs build plugin bin/metrics-server ## judge kube-vitals and metrics-server, and write its README; test with Prometheus 3
+conformance: programs build plugin bin/metrics-server ## judge kube-vitals and metrics-server; test with Prometheus 3
 	$(call download,test/promql)
 	cd test/promql && $(GO) build -tags remove_all_sd -o $(CURDIR)/bin/prometheus/ tool
 	METRICS_SERVER=$(CURDIR)/bin/metrics-server && export METRICS_SERVER && $(E2E) -run '^TestConformance$$' ./e2e \
@@ -109,20 +109,17 @@ bin/metrics-server: test/tools/metrics-server/go.mod
 
 tool = $(GO) tool -modfile=$(CURDIR)/test/tools/$(1)/go.mod
 LINT = $(call tool,lint) golangci-lint
+in-modules = for folder in . test test/conformance; do (cd $$folder && $(1)); done
 lint: generate ## check the code, the workflows, the wording, and that `make generate` changes nothing
 	$(call download,test test/conformance test/tools/actionlint)
 	test/prose.sh
 	$(call tool,actionlint) actionlint -shellcheck= -pyflakes=
-	$(LINT) run ./...
-	cd test && $(LINT) run --config ../.golangci.yaml ./...
-	cd test/conformance && $(LINT) run --config ../../.golangci.yaml ./...
+	$(call in-modules,$(LINT) run --config $(CURDIR)/.golangci.yaml ./...)
 	@git diff --exit-code -- $(GENERATED) || { echo "generated files have changed: commit or stage them" >&2; exit 1; }
 
 fmt: ## format the code
 	$(call download,test/tools/lint)
-	$(LINT) fmt ./...
-	cd test && $(LINT) fmt --config ../.golangci.yaml ./...
-	cd test/conformance && $(LINT) fmt --config ../../.golangci.yaml ./...
+	$(call in-modules,$(LINT) fmt --config $(CURDIR)/.golangci.yaml ./...)
 
 # Without the rest of the control plane, whose cached packages it shares.
 helm:
@@ -144,12 +141,11 @@ demo: programs build ## a cluster with 20 simulated nodes, kubectl top and an HP
 	@$(if $(ONCE),,set -m;) cd test && ONCE=$(ONCE) KUBE_VITALS=$(CURDIR)/bin/kube-vitals $(CURDIR)/bin/demo || exit
 
 NODES  ?= $(if $(filter reaction,$(ONLY)),32,1000)
-ROUNDS ?= 3
 bench: programs build ## measure the cost with NODES simulated nodes; ONLY=limit, scale, profile, reaction or rules
 ifeq ($(ONLY),)
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
 endif
-	cd test && $(GO) run ./bench -server $(or $(SERVER),$(CURDIR)/bin/kube-vitals) -nodes $(NODES) -rounds $(ROUNDS) \
+	cd test && $(GO) run ./bench -server $(or $(SERVER),$(CURDIR)/bin/kube-vitals) -nodes $(NODES) -rounds $(or $(ROUNDS),3) \
 	  $(if $(ONLY),-only $(ONLY)) $(if $(BESIDE),-beside $(BESIDE)) \
 	  $(if $(filter scale,$(ONLY)),-csv $(SCALING).csv) $(FLAGS)
 
@@ -164,17 +160,15 @@ plot: ## draw docs/images/scaling.svg, and update docs/scaling.md, from the rows
 	$(call download,test)
 	cd test && $(GO) run ./bench plot -csv $(SCALING).csv -svg $(SCALING).svg -page $(CURDIR)/docs/scaling.md
 
-SOAK ?= 3
 soak: programs build ## run the server under churn and faults for SOAK minutes; fails if it grows or a response is wrong
-	cd test && $(GO) run ./soak -server $(CURDIR)/bin/kube-vitals -minutes $(SOAK) $(FLAGS)
+	cd test && $(GO) run ./soak -server $(CURDIR)/bin/kube-vitals -minutes $(or $(SOAK),3) $(FLAGS)
 
-FUZZTIME ?= 30s
 fuzz: ## run each fuzz test for FUZZTIME
 	$(call download,.)
 	@for package in $$($(GO) list ./pkg/...); do \
 	  for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
 	    echo "$$package $$target"; \
-	    $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x $$package; \
+	    $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(or $(FUZZTIME),30s) -fuzzminimizetime 20x $$package; \
 	  done; \
 	done
 
@@ -193,7 +187,7 @@ release: package ## build all files of a release in dist/; PUBLISH=1 uploads the
 	$(call download,. test/tools/release)
 	[ -z "$(PUBLISH)" ] || grep --quiet '^appVersion: $(VERSION:v%=%)$$' charts/kube-vitals/Chart.yaml || \
 	  { echo "set the versions in Chart.yaml to $(VERSION:v%=%), and run make generate" >&2; exit 1; }
-	cd test/tools/release && $(GO) build -o $(CURDIR)/bin/release/ tool
+	$(GO) build -C test/tools/release -o $(CURDIR)/bin/release/ tool
 	PATH=$(CURDIR)/bin/release:$$PATH $(RELEASE) SYFT_CHECK_FOR_APP_UPDATE=false \
 	  goreleaser release --clean $(if $(PUBLISH),,--snapshot)
 	cp build/* dist/
