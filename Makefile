@@ -1,4 +1,4 @@
-# `make help` lists the targets. CONTRIBUTING.md says what a machine needs, and which target proves what.
+# `make help` lists the targets. CONTRIBUTING.md lists what a machine needs, and the proofs.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 MAKEFLAGS += --no-print-directory
