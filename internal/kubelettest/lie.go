@@ -136,9 +136,9 @@ type (
 			statsJSON
 		} `json:"node"`
 		Pods []struct {
-			PodRef     struct{ Name, Namespace, UID string } `json:"podRef"`
-			StartTime  time.Time                             `json:"startTime"`
-			Containers []containerJSON                       `json:"containers"`
+			PodRef     map[string]string `json:"podRef"`
+			StartTime  time.Time         `json:"startTime"`
+			Containers []containerJSON   `json:"containers"`
 			statsJSON
 		} `json:"pods"`
 	}
@@ -176,7 +176,7 @@ func editSummarySamples(body []byte, edit func(*Sample)) []byte {
 		p := &all.Pods[i]
 		kept := p.Containers[:0]
 		for _, c := range p.Containers {
-			if c.edit(Sample{Namespace: p.PodRef.Namespace, Pod: p.PodRef.Name, Container: c.Name}, edit) {
+			if c.edit(Sample{Namespace: p.PodRef["namespace"], Pod: p.PodRef["name"], Container: c.Name}, edit) {
 				kept = append(kept, c)
 			}
 		}

@@ -82,6 +82,9 @@ func TestEditSamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	main := all.Pods[0].Containers[0]
+	if ref := all.Pods[0].PodRef; ref["name"] != "pod" || ref["namespace"] != "ns" {
+		t.Errorf("got the pod %v", ref)
+	}
 	if main.Name != "main" || main.CPU.Total != 0 || main.CPU.Rate != 0 || main.Memory.WorkingSet != 0 ||
 		!main.CPU.Time.Equal(c.Truncate(time.Second)) || !main.StartTime.Equal(start.Truncate(time.Second)) {
 		t.Errorf("got %+v, want zeros at %s", main, c.Time)
