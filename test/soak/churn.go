@@ -30,7 +30,7 @@ const (
 // apiServer has the objects of the cluster.
 type apiServer interface {
 	CreateNamespace(ctx context.Context, name string) error
-	CreateNode(ctx context.Context, index int, port uint16) error
+	CreateNode(ctx context.Context, index int, port uint16, cores int) error
 	DeleteNode(ctx context.Context, index int) error
 	CreatePod(context.Context, objects.Pod) error
 	SetRunning(ctx context.Context, p objects.Pod, startedAt time.Time) error
@@ -80,12 +80,13 @@ func (c *churn) fill(ctx context.Context, nodes, pods int) error {
 
 // addNode creates a node with a kubelet and pods. Every other kubelet samples its containers for
 // each request. Of ten nodes, one reports start times 12 s before each sample, one reports them 3 s before,
-// and one is behind a proxy that removes the Date header. A third of the others have wrong clocks.
+// one is behind a proxy that removes the Date header, two report no rates of some containers, and one has
+// less CPU in its status than it uses. A third of the others have wrong clocks.
 func (c *churn) addNode(ctx context.Context, pods int) error {
 	index := c.nextNode
 	c.nextNode++
 	name := objects.NodeName(index)
-	n := &node{readings: readings{}, index: index}
+	n := &node{readings: readings{}, index: index, cores: objects.NodeCores}
 	if index%3 == 1 && index%10 != 9 {
 		n.offset, n.stepped = wrongClocks[index/3%len(wrongClocks)], time.Now()
 	}
@@ -103,13 +104,17 @@ func (c *churn) addNode(ctx context.Context, pods int) error {
 		c.moveStarts(n, kubelettest.StartsBefore(3*time.Second))
 	case 9:
 		n.permanent, n.withoutDate = append(n.permanent, kubelettest.NoDate), true
+	case 2, 8: // not on demand: their rates are real
+		n.permanent = append(n.permanent, noRates(objects.ContainerNames[index/10%len(objects.ContainerNames)]))
+	case 5:
+		n.cores = 1
 	}
 	c.setFaults(n)
 	at, err := c.fleet.Add(n.kubelet, kubelettest.Address(index))
 	if err != nil {
 		return err
 	}
-	if err := c.objects.CreateNode(ctx, index, at.Port()); err != nil {
+	if err := c.objects.CreateNode(ctx, index, at.Port(), n.cores); err != nil {
 		return err
 	}
 	c.oracle.update(func() { n.undisturbed = time.Now() })

@@ -89,10 +89,9 @@ func (c *churn) injectFault(n *node, now time.Time) {
 	if !n.failing.IsZero() || float64(c.faulty()) >= maxFaultyShare*float64(len(c.nodes)) {
 		return
 	}
-	faults := kubelettest.Faults()
-	f := faults[c.random.IntN(len(faults))]
-	if c.random.IntN(8) == 0 {
-		f = kubelettest.NamedFault{Name: unreachable, Fault: kubelettest.Refuse}
+	f, ok := c.newFault(n)
+	if !ok {
+		return
 	}
 	if (f.Name == responsesWithoutDate || f.Name == unreachable) && now.Sub(n.stepped) < c.oracle.settle {
 		return // without a Date header, the server cannot notice the step, nor a small one if an outage follows it
@@ -111,6 +110,19 @@ func (c *churn) injectFault(n *node, now time.Time) {
 		c.oracle.update(func() { n.unjudgeable = now.Add(maxFault + c.oracle.settle + c.oracle.wrongStartTime()) })
 	}
 	c.fail(n, f, now, now.Add(time.Duration(c.random.Int64N(int64(maxFault)))))
+}
+
+// newFault returns a random fault of a node, if the node can have it.
+func (c *churn) newFault(n *node) (kubelettest.NamedFault, bool) {
+	faults := kubelettest.Faults()
+	switch chance := c.random.Float64(); {
+	case chance < 0.4:
+		return c.newLie(n)
+	case chance < 0.5:
+		return kubelettest.NamedFault{Name: unreachable, Fault: kubelettest.Refuse}, true
+	default:
+		return faults[c.random.IntN(len(faults))], true
+	}
 }
 
 // fail makes a kubelet misbehave until a time.
@@ -133,6 +145,8 @@ func (c *churn) clearFaults(isSelected func(*node) bool) {
 			continue
 		}
 		c.setFaults(n)
-		c.oracle.update(func() { n.failing, n.undisturbed = time.Time{}, time.Now() })
+		c.oracle.update(func() {
+			n.failing, n.undisturbed = time.Time{}, time.Now().Add(c.oracle.recovery(n.fault))
+		})
 	}
 }

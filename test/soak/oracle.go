@@ -61,6 +61,7 @@ type node struct {
 	startsMove bool      // the start times of its containers may be wrong
 
 	index       int
+	cores       int // in its status
 	kubelet     *kubelettest.Kubelet
 	pods        []*pod
 	permanent   []kubelettest.Fault // faults that are never cleared
@@ -166,12 +167,17 @@ func (o *oracle) restart(p *object, now time.Time) {
 }
 
 // settleOf returns how long a disturbance of a node or one of its pods may cost metrics. If start
-// times move, the containers of a new series may look young for longer.
+// times move, the containers of a new series may look young for longer. If the node uses more than its
+// status says, only several samples show that.
 func (o *oracle) settleOf(n *node) time.Duration {
+	settle := o.settle
 	if n.startsMove {
-		return o.settle + minContainerAge
+		settle += minContainerAge
 	}
-	return o.settle
+	if n.cores != objects.NodeCores {
+		settle += 3 * o.latest
+	}
+	return settle
 }
 
 // wrongStartTime returns for how long a rate from a wrong start time may be served: the node may
@@ -242,5 +248,8 @@ func (o *oracle) mustServe(object *object, now time.Time) bool {
 func (o *oracle) isSettled(object *object, now time.Time) bool {
 	n := object.node
 	last := later(object.undisturbed, object.restarted, n.undisturbed)
+	if object.isNode() && n.cores != objects.NodeCores {
+		return false // with each change of its load, the last values are served for some samples
+	}
 	return n.failing.IsZero() && now.Sub(last) >= o.settle+minContainerAge && now.Sub(n.stepped) >= time.Minute
 }

@@ -90,8 +90,9 @@ func newSimulation(seed uint64, resolution time.Duration, active scrape.Active) 
 
 func (*simulation) CreateNamespace(context.Context, string) error { return nil }
 
-func (s *simulation) CreateNode(_ context.Context, index int, port uint16) error {
+func (s *simulation) CreateNode(_ context.Context, index int, port uint16, cores int) error {
 	node := objects.Node(index, port, time.Now())
+	objects.SetCores(node, cores)
 	s.scraper.Set(node)
 	return s.view.Nodes.Add(node)
 }
@@ -386,7 +387,7 @@ func forEachRuntime(t *testing.T, run func(t *testing.T, s *simulation, kubelets
 				k.SetFaults(noSummary)
 				kubelets[i] = k
 				s.update(func() { s.kubelets[k.Name()] = k })
-				if err := s.CreateNode(ctx, i, 0); err != nil {
+				if err := s.CreateNode(ctx, i, 0, objects.NodeCores); err != nil {
 					t.Fatal(err)
 				}
 			}

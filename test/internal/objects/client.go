@@ -20,9 +20,10 @@ func (c Client) CreateNamespace(ctx context.Context, name string) error {
 	return err
 }
 
-// CreateNode registers node i, whose kubelet listens on the port.
-func (c Client) CreateNode(ctx context.Context, i int, port uint16) error {
+// CreateNode registers node i, whose kubelet listens on the port. cores is the CPU in its status.
+func (c Client) CreateNode(ctx context.Context, i int, port uint16, cores int) error {
 	object := Node(i, port, time.Now())
+	SetCores(object, cores)
 	object.UID, object.ManagedFields = "", nil
 	_, err := c.CoreV1().Nodes().Create(ctx, object, metav1.CreateOptions{})
 	return err

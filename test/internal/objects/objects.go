@@ -122,6 +122,14 @@ func Node(i int, port uint16, created time.Time) *corev1.Node {
 	return node
 }
 
+// SetCores sets the CPU in the status of a node.
+func SetCores(node *corev1.Node, cores int) {
+	if cores != NodeCores {
+		node.Status.Capacity[corev1.ResourceCPU] = *resource.NewQuantity(int64(cores), resource.DecimalSI)
+		node.Status.Allocatable[corev1.ResourceCPU] = node.Status.Capacity[corev1.ResourceCPU]
+	}
+}
+
 // Object returns the pod as the API server has it: a running pod of a Deployment.
 func (p Pod) Object(created time.Time) *corev1.Pod {
 	object := &corev1.Pod{
