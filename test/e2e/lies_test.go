@@ -309,10 +309,10 @@ func (l *lieTest) play() {
 	if l.target == "" {
 		return
 	}
-	must(l.T, l.checkAutoscaler(l.Context()))
 	if events := l.rescales(); events != "" {
 		l.Errorf("the autoscaler has scaled: %s", events)
 	}
+	must(l.T, l.checkAutoscaler(l.Context()))
 }
 
 // stop ends the lie.

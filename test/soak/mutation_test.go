@@ -101,6 +101,26 @@ type namedMutation struct {
 	mutation
 }
 
+// isBusy reports whether every reading has a higher counter than the one before.
+func (s series) isBusy() bool {
+	for i := 1; i < len(s); i++ {
+		if s[i].CPU <= s[i-1].CPU {
+			return false
+		}
+	}
+	return true
+}
+
+// at returns the newest reading with a timestamp.
+func (s series) at(timestamp time.Time) *reading {
+	for i := range slices.Backward(s) {
+		if s[i].Stamp.Unix() == timestamp.Unix() {
+			return &s[i]
+		}
+	}
+	return nil
+}
+
 // eventMutations are possible only for a while after something has happened.
 var eventMutations = []namedMutation{
 	{"a counter reset taken for usage since 0", acrossEvent(isReset, func(start, end *reading) float64 {
@@ -122,6 +142,29 @@ var mutations = []namedMutation{
 	{"usage of another pod", alter(func(w *world, m *served) bool {
 		m.usages = slices.Clone(w.all[0].usages)
 		return w.all[0].name != m.name
+	})},
+	{"zeros for a container that the kubelet does not know", alter(func(_ *world, m *served) bool {
+		wrong := m.usages[0].cores > 0
+		m.usages[0].cores, m.usages[0].memory = 0, 0
+		return wrong
+	})},
+	{"a placeholder of 0 cores", alter(func(w *world, m *served) bool {
+		all := w.pod.node.readings[seriesKey(m.name, m.usages[0].container)]
+		m.usages[0].cores = 0
+		return len(all) > 1 && !slices.ContainsFunc(all[1:], func(r reading) bool { return r.Rate == 0 }) && all.isBusy()
+	})},
+	{"0 bytes", alter(func(_ *world, m *served) bool {
+		m.usages[0].memory = 0
+		return true
+	})},
+	{"usage since a counter of 0 that is not true", alter(func(w *world, m *served) bool {
+		end := w.pod.node.readings[seriesKey(m.name, m.usages[0].container)].at(m.timestamp)
+		if end == nil || end.CPU == 0 || end.Stamp.Sub(end.StartStamp) < minContainerAge+2*minWindow {
+			return false
+		}
+		m.window = 5 * time.Second
+		m.usages[0].cores, m.usages[0].memory = end.CPU/m.window.Seconds(), int64(end.Memory>>10)
+		return true
 	})},
 	{"memory of the other container", alter(func(_ *world, m *served) bool {
 		wrong := m.usages[0].memory != m.usages[1].memory
