@@ -15,7 +15,7 @@
 // CSV file for each size of the cluster and each server, which the command "bench plot" draws),
 // "profile" (what owns the memory and CPU of a server that only scrapes),
 // "reaction" (how soon HorizontalPodAutoscalers react to a load, and how often they do without need) or
-// "rules" (the same in virtual time, for different windows of a rate).
+// "rules" (the same in virtual time, for different windows of a rate, and how far first rates are off).
 //
 // Everything listens on loopback addresses, uses a temporary folder, and ends with this program.
 package main
@@ -40,7 +40,7 @@ var measurements = map[string]func(context.Context, config, shape) error{
 	"scale":    inCluster(measureScale),
 	"profile":  inCluster(measureProfile),
 	"reaction": measureReaction,
-	"rules":    func(context.Context, config, shape) error { simulateRules(); return nil },
+	"rules":    func(context.Context, config, shape) error { simulateRules(); simulateFirst(); return nil },
 }
 
 // inCluster returns a function that starts a cluster, measures something in it, and stops it.
