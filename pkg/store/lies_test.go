@@ -133,6 +133,17 @@ func TestOmittedContainers(t *testing.T) { // rule 7
 			{45, one(a(45)), "at 45 window 30: a=1000m"},
 		})
 	})
+	t.Run("it crashes before it has metrics", func(t *testing.T) {
+		s := New(Config{MaxSampleAge: maxAge, RateWindow: rateWindow, MaxContainers: 100,
+			State: func(_, _, _, container string) ContainerState {
+				return ContainerState{Running: container == "b", Alive: true, EarliestStart: at(-3600), PodCreatedAt: at(-3600)}
+			}})
+		s.play(t, 1, []step{
+			{0, two(started(-2, sample(0, 1)), b(0)), "none"}, {15, onlyB(15), "at 15 window 15: b=10m"},
+			{30, onlyB(30), "at 30 window 15: b=10m"},
+			{45, two(started(43, sample(45, 1)), b(45)), "at 30 window 15: b=10m"}, {60, onlyB(60), "at 60 window 15: b=10m"},
+		})
+	})
 	t.Run("it was restarted meanwhile", func(t *testing.T) { // and its counter is higher already
 		s := newStoreWith(&ContainerState{Running: true, Alive: true, EarliestStart: at(-10), PodCreatedAt: at(-11)})
 		s.play(t, 1, []step{

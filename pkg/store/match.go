@@ -62,15 +62,15 @@ func (n *node) groupByPod() {
 
 // mayRun reports whether a container that a scrape does not mention still belongs to its pod. Kubelets omit
 // running containers if the runtime fails to read them, and those that wait for a restart
-// (kubernetes#83504), so the API server decides. Without one that waits, the pod is whole once the metrics
-// of the time before have expired.
+// (kubernetes#83504), so the API server decides. One that waits is kept for the last whole snapshot only:
+// it must have been part of one that has not expired.
 func (n *node) mayRun(c *container, scrape *usage.Scrape) bool {
 	isRecent := scrape.At.Sub(c.lastSeen) <= n.config.MaxSampleAge
 	if n.config.State == nil {
 		return isRecent && scrape.Partial
 	}
 	state := n.state(c.key())
-	return state.Running || isRecent && state.Alive
+	return state.Running || state.Alive && isRecent && c.hasAmount
 }
 
 // isInOrder reports whether the scrape mentions exactly the containers of n, in the same order.
