@@ -73,6 +73,10 @@ type Config struct {
 	// runtime. They report no usageNanoCores of containers unless the runtime does.
 	ContainersOnDemand bool
 
+	// StartCPU is what a container has used when it starts, in core-seconds: its counter does not begin at
+	// 0, even if it then does nothing.
+	StartCPU float64
+
 	// NoSwap leaves swap out of all responses.
 	NoSwap bool
 
@@ -370,15 +374,20 @@ func (k *Kubelet) findPod(namespace, name string) (int, bool) {
 
 // run starts a container, or restarts the one with these names.
 func (k *Kubelet) run(namespace, podName, name string, u Usage, startedAt, now int64) {
+	started := func(labels string, delay time.Duration) series {
+		s := newSeries(labels, startedAt, k.ahead, delay, u)
+		s.base = nanocores(k.cfg.StartCPU)
+		return s
+	}
 	if old := k.container(namespace, podName, name); old != nil {
 		old.storage = 0
-		k.change(old, now, func() { old.series = newSeries(old.labels, startedAt, k.ahead, old.delay, u) })
+		k.change(old, now, func() { old.series = started(old.labels, old.delay) })
 		return
 	}
 	delay := delayOf(namespace, podName, name)
 	c := &container{
 		namespace: namespace, pod: podName, name: name,
-		series: newSeries(labels("container", name, "namespace", namespace, "pod", podName), startedAt, k.ahead, delay, u),
+		series: started(labels("container", name, "namespace", namespace, "pod", podName), delay),
 	}
 	i, _ := k.findContainer(namespace, podName, name)
 	k.containers = slices.Insert(k.containers, i, c)

@@ -90,3 +90,18 @@ func TestEditSamples(t *testing.T) {
 		t.Errorf("got %+v, want zeros at %s", main, c.Time)
 	}
 }
+
+// TestStartCPU checks the counter of an idle container, which begins above 0 at each start.
+func TestStartCPU(t *testing.T) {
+	c := &clock{start}
+	k := New("node", Config{Now: c.now, StartCPU: 0.02})
+	k.SetContainer("ns", "pod", "main", Usage{Memory: 1 << 20})
+	for range 2 {
+		c.advance(time.Minute)
+		const series = `container_cpu_usage_seconds_total{container="main",namespace="ns",pod="pod"}`
+		if value, _, _ := line(t, getResource(t, k), series); value != 0.02 {
+			t.Errorf("got %g core-seconds, want 0.02", value)
+		}
+		k.Restart("ns", "pod", "main")
+	}
+}

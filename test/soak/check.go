@@ -211,11 +211,11 @@ func (o *oracle) checkAge(at time.Time, e exchange) error {
 }
 
 // checkFreshness checks that a sample is the newest one of a series that the server must know. Samples
-// less than minWindow apart give no rate. After a disturbance, the last values are served for a while;
-// a small step of the clock may be noticed some scrapes later.
+// less than minServedWindow apart may give no rate. After a disturbance, the last values are served for a
+// while; a small step of the clock may be noticed some scrapes later.
 func (o *oracle) checkFreshness(object *object, of series, served *reading, e exchange) error {
 	newest := of.newestCertain(e.sent.Add(-o.latest))
-	if !o.isSettled(object, e.sent) || newest == nil || newest.At.Sub(served.At) <= minWindow {
+	if !o.isSettled(object, e.sent) || newest == nil || newest.At.Sub(served.At) <= minServedWindow {
 		return nil
 	}
 	return fmt.Errorf("with an old sample: it was taken %s ago, and the server has got one from %s ago",

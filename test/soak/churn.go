@@ -27,6 +27,9 @@ const (
 	maxFaultyShare = 0.2
 )
 
+// startCPU is what a container uses to start, in core-seconds. A counter that stays 0 is a kubelet's "unknown".
+const startCPU = 0.02
+
 // apiServer has the objects of the cluster.
 type apiServer interface {
 	CreateNamespace(ctx context.Context, name string) error
@@ -92,7 +95,7 @@ func (c *churn) addNode(ctx context.Context, pods int) error {
 	}
 	n.kubelet = kubelettest.New(name, kubelettest.Config{
 		Boot: time.Now().Add(-time.Hour), Housekeeping: housekeeping, ContainersOnDemand: index%2 == 1,
-		ClockOffset: n.offset, Readings: true,
+		ClockOffset: n.offset, Readings: true, StartCPU: startCPU,
 	})
 	n.node = n
 	c.oracle.add(nodeName(name), &n.object)

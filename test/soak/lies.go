@@ -29,8 +29,9 @@ const (
 // maxLateness is the longest delay of a response.
 const maxLateness = 20 * time.Second
 
-// impossibleUsage is what a counter is too high by: more than any node has had since its start.
-const impossibleUsage = 1e7 // core-seconds
+// leastImpossible and mostImpossible are by how much a counter may be too high, in core-seconds: more than any
+// node has had since the start of the test.
+const leastImpossible, mostImpossible = 5e3, 1e7
 
 var lies = []lie{
 	{name: "zeros", new: each((*kubelettest.Sample).Zero)},
@@ -43,7 +44,7 @@ var lies = []lie{
 		return each(func(s *kubelettest.Sample, _ time.Time) { s.Memory = 0 })(everyone, nil)
 	}},
 	{name: "containers omitted", new: each(func(s *kubelettest.Sample, _ time.Time) { s.Omitted = true })},
-	{name: impossibleCounters, new: each(func(s *kubelettest.Sample, _ time.Time) { s.CPU += impossibleUsage })},
+	{name: impossibleCounters, new: impossible},
 	{name: lateResponses, new: func(_ selection, random *responses) kubelettest.Fault {
 		return func(r *kubelettest.Response) {
 			r.Delay = time.Duration(random.float() * float64(maxLateness))
@@ -97,6 +98,25 @@ func each(change func(*kubelettest.Sample, time.Time)) func(selection, *response
 				change(s, now)
 			}
 		})
+	}
+}
+
+// impossible makes counters too high in some responses, but not in two in a row: those would be like what a
+// deleted pod of the same name has used.
+func impossible(who selection, random *responses) kubelettest.Fault {
+	var mu sync.Mutex
+	more := 0.0 // core-seconds
+	return func(r *kubelettest.Response) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case r.Request.URL.Path != kubelettest.ResourcePath:
+		case more == 0 && random.float() < 0.5:
+			more = leastImpossible + random.float()*(mostImpossible-leastImpossible)
+		default:
+			more = 0
+		}
+		each(func(s *kubelettest.Sample, _ time.Time) { s.CPU += more })(who, nil)(r)
 	}
 }
 

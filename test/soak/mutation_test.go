@@ -179,7 +179,7 @@ var mutations = []namedMutation{
 		return w.replay(m, w.oracle.maxAge+2*time.Second)
 	})},
 	{"metrics that do not change any more", alter(func(w *world, m *served) bool {
-		return w.oracle.isSettled(w.pod, w.sent) && w.replay(m, 2*w.oracle.latest)
+		return w.oracle.isSettled(w.pod, w.sent) && w.replay(m, w.oracle.settle)
 	})},
 	{"no metrics of a pod that must have some", func(w *world, m served) (list []served) {
 		w.oracle.update(func() {

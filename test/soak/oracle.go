@@ -101,7 +101,9 @@ func newOracle(resolution time.Duration) *oracle {
 	latest := resolution + housekeeping
 	maxAge := minContainerAge + 2*latest + 2*delay // so long that the restart of a container costs no metrics
 	return &oracle{
-		maxAge: maxAge, settle: 2*latest + 2*delay, hold: maxAge - latest - delay, gone: 2 * delay, latest: latest,
+		// A second sample may follow the first one too closely for a rate.
+		maxAge: maxAge, settle: 2*latest + resolution + 2*delay, hold: maxAge - latest - delay, gone: 2 * delay,
+		latest:  latest,
 		objects: map[string]*object{},
 	}
 }

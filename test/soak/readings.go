@@ -27,6 +27,8 @@ const (
 	maxUnnoticedStep = 1300 * time.Millisecond
 	// minWindow is the shortest window of a rate.
 	minWindow = time.Second
+	// minServedWindow is a quarter of the server's --rate-window. A first rate has at least this window.
+	minServedWindow = rateWindow / 4
 	// minContainerAge and maxMeanSinceStart are the ages of a container between which its mean since
 	// the start may be served. Younger containers have no metrics.
 	minContainerAge, maxMeanSinceStart = 10 * time.Second, time.Minute
@@ -140,7 +142,7 @@ func (s series) explanations(
 		for start := range s[:i+1].starts() {
 			window := end.Stamp.Sub(start.Stamp)
 			isRate := math.Abs((end.CPU-start.CPU)/window.Seconds()-u.cores) <= rounding
-			if isRate && window >= minWindow && window <= maxAge {
+			if isRate && window >= minServedWindow && window <= maxAge {
 				all = append(all, explanation{end, window, window})
 			}
 		}

@@ -60,7 +60,8 @@ const (
 )
 
 func newSimulation(seed uint64, resolution time.Duration, active scrape.Active) *simulation {
-	time.Sleep(26 * 365 * 24 * time.Hour) // start times before the year 2000 are not valid
+	// Start times before the year 2000 are not valid, and those of whole seconds look as if truncated.
+	time.Sleep(26*365*24*time.Hour + 123*time.Millisecond)
 	random := rand.New(rand.NewPCG(seed, 1))
 	s := &simulation{
 		oracle: newOracle(resolution), clock: usage.NewClock(time.Now()), random: random,
@@ -382,8 +383,8 @@ func forEachRuntime(t *testing.T, run func(t *testing.T, s *simulation, kubelets
 				k := kubelettest.New(objects.NodeName(i), kubelettest.Config{
 					Boot: time.Now().Add(-time.Hour), Housekeeping: 10 * time.Second, ContainersOnDemand: onDemand,
 				})
-				k.SetNode(kubelettest.Usage{CPU: 1})
-				k.SetContainer("ns", "old", "a", kubelettest.Usage{CPU: 0.1})
+				k.SetNode(kubelettest.Usage{CPU: 1, Memory: 1 << 30})
+				k.SetContainer("ns", "old", "a", kubelettest.Usage{CPU: 0.1, Memory: 1 << 20})
 				k.SetFaults(noSummary)
 				kubelets[i] = k
 				s.update(func() { s.kubelets[k.Name()] = k })
