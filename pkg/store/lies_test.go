@@ -1,6 +1,7 @@
 package store
 
 import (
+	"math"
 	"testing"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -218,6 +219,22 @@ func TestCapacityInStatus(t *testing.T) { // rule 10
 			}
 			s.play(t, tc.node, steps)
 		})
+	}
+}
+
+// TestLowCapacityOfDenseSamples checks that a status which is too low is found although the margin of short
+// windows hides it now and then.
+func TestLowCapacityOfDenseSamples(t *testing.T) { // rule 10
+	s := newStore()
+	for i := range 20 {
+		now := float64(5 * i)
+		sampled := math.Floor(now/3) * 3
+		sc := scrape(now)
+		sc.Node, sc.Capacity = sample(sampled, 1000+1.6*sampled), 1_000_000_000
+		s.Put("n1", sc)
+		if n := s.Node("n1", at(now)); (n == nil || n.CPUNanocores != 1_600_000_000) && now >= 20 {
+			t.Errorf("after %v s: got %+v, want 1600m", now, n)
+		}
 	}
 }
 

@@ -43,6 +43,12 @@ func exceeds(nanocores uint64, window time.Duration, capacity uint64) bool {
 	return capacity != 0 && float64(nanocores) > limit
 }
 
+// IsWithin reports whether a rate in nanocores is within the capacity (0: not known), without the margin
+// for short windows.
+func IsWithin(nanocores, capacity uint64) bool {
+	return capacity == 0 || float64(nanocores) <= capacityFactor*float64(capacity)
+}
+
 // Verdict is the outcome of Rate.
 type Verdict uint8
 
