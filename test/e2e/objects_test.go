@@ -128,7 +128,8 @@ func (c *testCluster) applyDefinitions(t *testing.T) {
 		folders[module.Path] = module.Dir
 	}
 	certManager := filepath.Join(folders["github.com/cert-manager/cert-manager"], "deploy", "crds")
-	operator := filepath.Join(folders["github.com/prometheus-operator/prometheus-operator"], "example", "prometheus-operator-crd")
+	operator := filepath.Join(folders["github.com/prometheus-operator/prometheus-operator"],
+		"example", "prometheus-operator-crd")
 	for _, file := range []string{
 		certManager + "/cert-manager.io_certificates.yaml", certManager + "/cert-manager.io_issuers.yaml",
 		operator + "/monitoring.coreos.com_podmonitors.yaml", operator + "/monitoring.coreos.com_prometheusrules.yaml",
@@ -150,8 +151,10 @@ func (c *testCluster) rejectsInvalidObjects(t *testing.T) {
 		`{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {prots: [], ports: [{port: 1}]}}`,
 		`{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: a}]}}`,
 		`{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{targetPort: 1}]}}`,
-		`{apiVersion: monitoring.coreos.com/v1, kind: ServiceMonitor, metadata: {name: a}, spec: {selector: {}, endpoint: []}}`,
-		`{apiVersion: cert-manager.io/v1, kind: Certificate, metadata: {name: a}, spec: {secretName: 1, issuerRef: {name: a}}}`,
+		`{apiVersion: monitoring.coreos.com/v1, kind: ServiceMonitor, metadata: {name: a},
+			spec: {selector: {}, endpoints: [], endpoint: []}}`,
+		`{apiVersion: cert-manager.io/v1, kind: Certificate, metadata: {name: a},
+			spec: {secretName: 1, issuerRef: {name: a}}}`,
 	} {
 		if c.dryRun(t.Context(), invalid) == nil {
 			t.Errorf("got no error for %s", invalid)

@@ -113,14 +113,14 @@ func (m *module) isComplete(ctx context.Context) bool {
 // attempt runs the commands. It ends one that receives nothing.
 func (m *module) attempt(ctx context.Context, before content) error {
 	for _, command := range m.commands {
-		if err := m.watch(ctx, m.command(ctx, command...), before); err != nil {
+		if err := m.watch(m.command(ctx, command...), before); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (m *module) watch(ctx context.Context, cmd *exec.Cmd, before content) error {
+func (m *module) watch(cmd *exec.Cmd, before content) error {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	if err := cmd.Start(); err != nil {
@@ -146,7 +146,7 @@ func (m *module) watch(ctx context.Context, cmd *exec.Cmd, before content) error
 			last, idle = moved, 0
 		} else if idle++; idle >= looks {
 			_ = cmd.Cancel()
-			<-ended
+			_ = <-ended
 			return fmt.Errorf("%w for %s", errStall, m.retry.stall)
 		}
 		if time.Since(reported) >= reportEvery {

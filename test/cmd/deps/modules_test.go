@@ -84,7 +84,8 @@ func newTestModule(t *testing.T, proxy string, n int, out io.Writer) *module {
 	}
 	must(t, os.WriteFile(filepath.Join(folder, "go.mod"), []byte(mod), 0o600))
 	must(t, os.WriteFile(filepath.Join(folder, "main.go"), []byte(source+"\nfunc main() {}\n"), 0o600))
-	m, err := newModule(t.Context(), folder, retry{attempts: 100, pause: time.Millisecond, stall: 500 * time.Millisecond}, out)
+	r := retry{attempts: 100, pause: time.Millisecond, stall: 500 * time.Millisecond}
+	m, err := newModule(t.Context(), folder, r, out)
 	must(t, err)
 	return m
 }

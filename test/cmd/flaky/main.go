@@ -37,7 +37,7 @@ func main() {
 		}
 		p := flaky.New(target)
 		p.Seed, p.BreakOne, p.HangOne = seed, 30, 100
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 		if err != nil {
 			return err
 		}

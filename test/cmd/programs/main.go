@@ -1,6 +1,6 @@
 // Command programs builds the programs of the test cluster, which otherwise happens when the first
-// cluster starts, and makes a link to their folder. It needs only the standard library, so on a new machine it runs within seconds
-// and shows the progress of the longest build.
+// cluster starts, and makes a link to their folder. It needs only the standard library, so on a new
+// machine it runs within seconds and shows the progress of the longest build.
 package main
 
 import (
