@@ -146,8 +146,7 @@ func (m *module) watch(cmd *exec.Cmd, before content) error {
 			last, idle = moved, 0
 		} else if idle++; idle >= looks {
 			_ = cmd.Cancel()
-			_ = <-ended
-			return fmt.Errorf("%w for %s", errStall, m.retry.stall)
+			return fmt.Errorf("%w for %s: %w", errStall, m.retry.stall, <-ended)
 		}
 		if time.Since(reported) >= reportEvery {
 			reported = time.Now()
