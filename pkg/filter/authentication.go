@@ -9,7 +9,9 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -17,7 +19,11 @@ import (
 	"k8s.io/apiserver/pkg/authorization/path"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/klog/v2"
 )
+
+// logInterval is the minimum time between two lines of the log that clients without credentials cause.
+const logInterval = 10 * time.Second
 
 // authenticationName is the ConfigMap in the namespace kube-system in which the API server publishes the
 // client CA and the request-header CA.
@@ -48,6 +54,7 @@ func Secure(
 		return nil, fmt.Errorf("cannot set up authorization: %w", err)
 	}
 	config.Authorization.Authorizer = boundedAuthorizer(shareAccessReviews(config.Authorization.Authorizer, public))
+	config.RequestInfoResolver = withoutSelectors{genericapiserver.NewRequestInfoResolver(config)}
 
 	authentication.CustomRoundTripperFn = func(next http.RoundTripper) http.RoundTripper { return withoutFirstRead{next} }
 	if err := authentication.ApplyTo(&config.Authentication, config.SecureServing, nil); err != nil {
@@ -90,12 +97,19 @@ func (t withoutFirstRead) RoundTrip(r *http.Request) (*http.Response, error) {
 func requireCredentials(
 	next authenticator.Request, public authorizer.Authorizer, headers *authenticatorfactory.RequestHeaderConfig,
 ) authenticator.Request {
+	logFailed := rate.Sometimes{Interval: logInterval}
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
 		isProxied := hasCA(headers) && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 &&
 			slices.ContainsFunc(headers.UsernameHeaders.Value(), func(name string) bool { return r.Header.Get(name) != "" })
 		response, ok, err := next.AuthenticateRequest(r) // removes these headers
+		if err != nil {                                  // the library would log each
+			logFailed.Do(func() {
+				klog.ErrorS(err, "Unable to authenticate a request (logged once in 10 seconds)", "client", addressOf(r.RemoteAddr))
+			})
+			return nil, false, nil
+		}
 		if !ok || response.User.GetName() != user.Anonymous || isProxied {
-			return response, ok, err
+			return response, ok, nil
 		}
 		decision, _, err := public.Authorize(r.Context(), authorizer.AttributesRecord{Path: r.URL.Path})
 		if err != nil || decision != authorizer.DecisionAllow {

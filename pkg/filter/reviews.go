@@ -4,7 +4,6 @@ import (
 	"context"
 	"hash/maphash"
 	"net/http"
-	"net/netip"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/cache"
@@ -54,7 +53,7 @@ func shareTokenReviews(next authenticator.Request) authenticator.Request {
 		hash := maphash.Comparable(seed, [2]string{token, protocol})
 		name, isKnown := known.Get(hash)
 		if !isKnown {
-			name = "address " + network(r.RemoteAddr)
+			name = "address " + addressOf(r.RemoteAddr).String()
 		}
 		done, err := turns.Take(r.Context(), name.(string))
 		if err != nil {
@@ -67,17 +66,4 @@ func shareTokenReviews(next authenticator.Request) authenticator.Request {
 		}
 		return response, ok, err
 	})
-}
-
-// network returns the part of a client's address that it cannot choose.
-func network(remote string) string {
-	a, err := netip.ParseAddrPort(remote)
-	if err != nil {
-		return ""
-	}
-	ip := a.Addr().Unmap().WithZone("")
-	if ip.Is4() {
-		return ip.String()
-	}
-	return netip.PrefixFrom(ip, 64).Masked().String()
 }

@@ -74,26 +74,21 @@ func (a *assembly) addChecks(config *genericapiserver.Config, required readiness
 // first. That of pkg/api comes after authorization: it needs the request info and the user.
 func (a *assembly) addFilters(config *genericapiserver.Config, required readiness, codecs serializer.CodecFactory) {
 	writeTime := cmp.Or(a.maxWriteTime, filter.MaxWriteTime)
-	config.SecureServing.Listener = filter.NewListener(config.SecureServing.Listener, writeTime,
-		maxConnections(memoryLimit()))
+	limit := cmp.Or(memoryLimit(), defaultMemoryLimit)
+	config.SecureServing.Listener = filter.NewListener(config.SecureServing.Listener, writeTime, int64(limit/8))
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
 		handler = api.WithResponseMemory(handler, codecs, responseMemory(memoryLimit()))
 		handler = genericapiserver.DefaultBuildHandlerChain(handler, config)
 		handler = filter.WithoutImpersonation(handler, codecs)
 		handler = rejectUntilServing(handler, required, codecs)
+		handler = filter.WithRequestLimits(handler, config, func() []string { return a.api.ListedPaths() })
 		handler = filter.WithDeadline(handler, config.RequestTimeout, writeTime)
 		return filter.WithDrain(handler, config.ShutdownInitiatedNotify())
 	}
 }
 
-// maxConnections returns how many clients may have open, with a memory limit of the container in bytes; 0: none.
-// The headers of their requests take at most three quarters of it, and those of one client three eighths.
-func maxConnections(limit uint64) int64 {
-	if limit == 0 {
-		return 512
-	}
-	return int64(limit / filter.ConnectionMemory * 3 / 4)
-}
+// defaultMemoryLimit is that of the chart. It bounds the memory of connections if the container has no limit.
+const defaultMemoryLimit = 1 << 30
 
 // responseMemory returns what responses may take, with a memory limit of the container in bytes; 0: none. The
 // rest is for scrapes and for the cluster's objects.

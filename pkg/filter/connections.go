@@ -1,0 +1,238 @@
+package filter
+
+import (
+	"container/list"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// connectionMemory is what an open connection takes at most before its first request, in bytes: a frame of HTTP/2
+	// whose length was read takes 256 KiB (TestConnectionMemory).
+	connectionMemory = 384 << 10
+	// maxUnanswered is how many bytes a client may send in addition to those that it received, before its next request
+	// starts: a handshake and maxHeaders. Compressed headers are longer in memory.
+	maxUnanswered = 80 << 10
+)
+
+var errUnanswered = errors.New("the client sent too much before a request was complete")
+
+// Listener bounds the memory of connections and of the requests on them:
+//
+//   - It counts them by the client's address, and by the /64 of an IPv6 address, from the first byte on.
+//   - When all take more than a limit, it closes a connection of the address that takes most: the one
+//     that has not started a request for longest. So others always get a place, such as probes.
+//   - The front proxy does not count: see WithRequestLimits.
+//   - It closes a connection whose client sends too many bytes before a request is complete, or does not accept
+//     what is written. A deadline of a stream does not help then, because HTTP/2 resets a stream by a frame that
+//     the client must read.
+//
+// The library ends a handshake, and the headers of HTTP/1, after 32 seconds, and an idle connection after 90.
+type Listener struct {
+	net.Listener
+	maxWriteTime time.Duration
+	limit        int64 // in bytes
+	logClosed    rate.Sometimes
+
+	mu      sync.Mutex
+	taken   int64
+	clients map[netip.Prefix]*client
+}
+
+// client is what one address has.
+type client struct {
+	taken       int64
+	connections list.List // of *conn; the one that has not started a request for longest is first
+}
+
+// NewListener returns a listener whose connections and requests take at most limit bytes. A connection breaks if a
+// write takes longer than maxWriteTime.
+func NewListener(l net.Listener, maxWriteTime time.Duration, limit int64) *Listener {
+	return &Listener{
+		Listener: l, maxWriteTime: maxWriteTime, limit: limit,
+		logClosed: rate.Sometimes{Interval: time.Minute}, clients: map[netip.Prefix]*client{},
+	}
+}
+
+// Accept implements net.Listener.
+func (l *Listener) Accept() (net.Conn, error) {
+	accepted, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{Conn: accepted, listener: l, address: addressOf(accepted.RemoteAddr().String())}
+	l.mu.Lock()
+	if c.client = l.clients[c.address]; c.client == nil {
+		c.client = &client{}
+		l.clients[c.address] = c.client
+	}
+	c.place = c.client.connections.PushBack(c)
+	l.mu.Unlock()
+	c.take(connectionMemory)
+	return c, nil
+}
+
+// addressOf returns the part of an address with a port that one client has. Texts without an address are equal.
+func addressOf(text string) netip.Prefix {
+	at, _ := netip.ParseAddrPort(text)
+	address := at.Addr().Unmap().WithZone("")
+	prefix, _ := address.Prefix(min(64, address.BitLen()))
+	return prefix
+}
+
+// conn is a connection with a deadline for each write.
+type conn struct {
+	net.Conn
+	listener   *Listener
+	address    netip.Prefix
+	client     *client
+	unanswered atomic.Int64              // bytes
+	other      atomic.Pointer[time.Time] // the deadline that the server has set
+	trusted    atomic.Bool
+
+	// Protected by the listener's mutex:
+	place  *list.Element // nil: it does not count
+	closed bool
+}
+
+// take counts n bytes, and closes a connection if all take too much.
+func (c *conn) take(n int64) {
+	l := c.listener
+	l.mu.Lock()
+	l.taken += n
+	c.client.taken += n
+	victim := l.victim()
+	l.mu.Unlock()
+	if victim != nil {
+		_ = victim.Close()
+		l.logClosed.Do(func() {
+			klog.ErrorS(nil, "Closed a connection: all connections and requests take too much memory (logged once a minute)",
+				"client", victim.address)
+		})
+	}
+}
+
+// victim returns the connection to close; nil: none. The mutex must be locked.
+func (l *Listener) victim() *conn {
+	if l.taken <= l.limit {
+		return nil
+	}
+	var most *client
+	for _, c := range l.clients {
+		if c.connections.Len() > 0 && (most == nil || c.taken > most.taken) {
+			most = c
+		}
+	}
+	if most == nil {
+		return nil
+	}
+	victim, _ := most.connections.Front().Value.(*conn)
+	return victim
+}
+
+// give ends what take has begun. The listener's mutex must be locked.
+func (c *conn) give(n int64) {
+	c.listener.taken -= n
+	if c.client.taken -= n; c.client.taken == 0 && c.listener.clients[c.address] == c.client {
+		delete(c.listener.clients, c.address)
+	}
+}
+
+// leave ends the counting of a connection. The listener's mutex must be locked.
+func (c *conn) leave() {
+	if c.place != nil {
+		c.client.connections.Remove(c.place)
+		c.place = nil
+		c.give(connectionMemory)
+	}
+}
+
+// begin counts a request of n bytes until end is called. It reports whether the connection is still open.
+func (c *conn) begin(n int64) (end func(), open bool) {
+	c.unanswered.Store(0)
+	c.listener.mu.Lock()
+	if c.place == nil {
+		defer c.listener.mu.Unlock()
+		return func() {}, !c.closed
+	}
+	c.client.connections.MoveToBack(c.place)
+	c.listener.mu.Unlock()
+	c.take(n)
+	return func() {
+		c.listener.mu.Lock()
+		defer c.listener.mu.Unlock()
+		c.give(n)
+	}, true
+}
+
+// trust ends all limits of a connection but that of writes.
+func (c *conn) trust() {
+	c.trusted.Store(true)
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	c.leave()
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	c.listener.mu.Lock()
+	c.closed = true
+	c.leave()
+	c.listener.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// Read implements net.Conn.
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.unanswered.Add(int64(n)) > maxUnanswered && !c.trusted.Load() {
+		_ = c.Close()
+		return 0, errUnanswered
+	}
+	return n, err
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	c.other.Store(&t)
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// Write implements net.Conn.
+func (c *conn) Write(p []byte) (int, error) {
+	deadline := time.Now().Add(c.listener.maxWriteTime)
+	if other := c.other.Load(); other != nil && !other.IsZero() && other.Before(deadline) {
+		deadline = *other
+	}
+	if err := c.Conn.SetWriteDeadline(deadline); err != nil {
+		return 0, err
+	}
+	n, err := c.Conn.Write(p)
+	if c.unanswered.Add(-int64(n)) < 0 {
+		c.unanswered.Store(0)
+	}
+	return n, err
+}
+
+// localAddr is the local address of a conn, and refers to it: servers have it in the context of each request.
+type localAddr struct {
+	net.Addr
+	conn *conn
+}
+
+// LocalAddr implements net.Conn.
+func (c *conn) LocalAddr() net.Addr { return localAddr{c.Conn.LocalAddr(), c} }
+
+// connOf returns the connection of a request; nil: it is not from a Listener.
+func connOf(r *http.Request) *conn {
+	address, _ := r.Context().Value(http.LocalAddrContextKey).(localAddr)
+	return address.conn
+}

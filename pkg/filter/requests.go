@@ -1,0 +1,223 @@
+package filter
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/time/rate"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/request/x509"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+)
+
+const (
+	// maxHeaders is the maximum size of the headers of a request, counted as HTTP/2 does: the names, the values,
+	// and headerOverhead for each, in bytes.
+	maxHeaders     = 64 << 10
+	headerOverhead = 32
+	// maxTarget and maxListTarget are the maximum sizes of the path and the query, in bytes. Only the lists of
+	// metrics.k8s.io take selectors.
+	maxTarget     = 8 << 10
+	maxListTarget = 64 << 10
+	// maxElements is the maximum number of commas in a request, and of parameters in its query: requirements and
+	// values of selectors, and media types.
+	maxElements = 2000
+	// maxBody is the maximum size of a body, which only /debug/flags/v takes, in bytes.
+	maxBody = 64
+	// requestMemory is what a request without headers takes, in bytes, and headerMemory what each byte of its
+	// headers and target does (TestRequestMemory).
+	requestMemory, headerMemory = 40 << 10, 6
+)
+
+// WithRequestLimits returns a handler that rejects what no client needs before the library parses, logs or counts
+// anything: long requests, bodies, other paths than those that are served, and methods that write. So no text of a
+// client without credentials gets into logs, labels of metrics or caches. The paths are those that are listed at the
+// first request, and those below metrics.k8s.io, /openapi/v3 and /debug.
+//
+// Requests count as their connection does, see Listener. Only the front proxy does not count, whose certificate is
+// verified as in authentication: all users share its connections, and another filter counts their requests.
+func WithRequestLimits(next http.Handler, config *genericapiserver.Config, listed func() []string) http.Handler {
+	return &requestLimits{next: next, isFrontProxy: frontProxy(config), listed: sync.OnceValue(listed)}
+}
+
+type requestLimits struct {
+	next         http.Handler
+	isFrontProxy authenticator.Request
+	listed       func() []string
+	limitLog     sync.Once
+}
+
+// frontProxy returns an authenticator of requests with the front proxy's certificate.
+func frontProxy(config *genericapiserver.Config) authenticator.Request {
+	is := func(ok bool) authenticator.RequestFunc {
+		return func(*http.Request) (*authenticator.Response, bool, error) { return nil, ok, nil }
+	}
+	headers := config.Authentication.RequestHeaderConfig
+	if headers == nil { // disabled by flags
+		return is(false)
+	}
+	return x509.NewDynamicCAVerifier(headers.CAContentProvider.VerifyOptions, is(true), headers.AllowedClientNames)
+}
+
+// ServeHTTP implements http.Handler.
+func (l *requestLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	l.limitLog.Do(func() { limitErrorLog(r) })
+	headers := headerSize(r)
+	if conn := connOf(r); conn != nil {
+		if !conn.trusted.Load() {
+			if _, ok, _ := l.isFrontProxy.AuthenticateRequest(r); ok {
+				conn.trust()
+			}
+		}
+		if headers > maxHeaders && !conn.trusted.Load() {
+			_ = conn.Close()
+		}
+		end, isOpen := conn.begin(requestMemory + headerMemory*int64(headers+len(r.RequestURI)))
+		defer end()
+		if !isOpen {
+			return
+		}
+	}
+	if err := l.check(r, headers); err != nil {
+		reject(w, r, err)
+	} else {
+		removeTimeout(r)
+		l.next.ServeHTTP(w, r)
+	}
+	if r.ProtoMajor == 2 { // until then, the response takes memory
+		_ = http.NewResponseController(w).Flush()
+	}
+}
+
+func headerSize(r *http.Request) int {
+	size := len(r.Host)
+	for name, values := range r.Header {
+		for _, value := range values {
+			size += len(name) + len(value) + headerOverhead
+		}
+	}
+	return size
+}
+
+var (
+	lists   = regexp.MustCompile(`^/apis/metrics\.k8s\.io/v1(beta1)?/(nodes|(namespaces/[^/]+/)?pods)/?$`)
+	objects = regexp.MustCompile(`^/apis/metrics\.k8s\.io/v1(beta1)?/(nodes|namespaces/[^/]+/pods)/[^/]+/?$`)
+)
+
+// check returns why a request is rejected.
+func (l *requestLimits) check(r *http.Request, headers int) *apierrors.StatusError {
+	path, isFlag := r.URL.Path, r.Method == http.MethodPut && r.URL.Path == "/debug/flags/v"
+	longest := maxTarget
+	if lists.MatchString(path) {
+		longest = maxListTarget
+	}
+	var status int
+	var why string
+	switch {
+	case headers > maxHeaders:
+		status, why = http.StatusRequestHeaderFieldsTooLarge, fmt.Sprintf("the headers have more than %d bytes", maxHeaders)
+	case len(r.RequestURI) > longest:
+		status, why = http.StatusRequestURITooLong, fmt.Sprintf("the path and the query have more than %d bytes", longest)
+	case elements(r) > maxElements:
+		status, why = http.StatusBadRequest, fmt.Sprintf("the selectors, media types and parameters are more than %d", maxElements)
+	case !utf8.ValidString(path) || !l.isServed(path):
+		status, why = http.StatusNotFound, "the path is not served"
+	case !isFlag && r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions:
+		status, why = http.StatusMethodNotAllowed, "the API is read-only"
+	case r.ContentLength != 0 && !(isFlag && r.ContentLength > 0 && r.ContentLength <= maxBody):
+		status, why = http.StatusRequestEntityTooLarge, "requests have no body"
+	default:
+		return nil
+	}
+	err := apierrors.NewGenericServerResponse(status, r.Method, schema.GroupResource{}, "", why, 0, true)
+	err.ErrStatus.Message, err.ErrStatus.Details = why, nil
+	return err
+}
+
+// elements returns the number of commas and ampersands. They separate what the library parses before authentication.
+func elements(r *http.Request) (n int) {
+	for _, separator := range []string{",", "%2C", "%2c", "&"} {
+		n += strings.Count(r.URL.RawQuery, separator)
+	}
+	for _, values := range r.Header {
+		for _, value := range values {
+			n += strings.Count(value, ",")
+		}
+	}
+	return n
+}
+
+// isServed reports whether a request of the path can have another status than 404.
+func (l *requestLimits) isServed(path string) bool {
+	if lists.MatchString(path) || objects.MatchString(path) {
+		return true
+	}
+	if name, isSpec := strings.CutPrefix(path, "/openapi/v3/"); isSpec {
+		path = "/" + name
+	}
+	if len(path) > 1 {
+		path = strings.TrimSuffix(path, "/")
+	}
+	if name, isProfile := strings.CutPrefix(path, "/debug/pprof/"); isProfile {
+		return pprof.Lookup(name) != nil || slices.Contains([]string{"cmdline", "profile", "symbol", "trace"}, name)
+	}
+	return slices.Contains([]string{"/", "/debug/pprof", "/debug/flags", "/debug/flags/v"}, path) ||
+		slices.Contains(l.listed(), path)
+}
+
+// reject sends an error. It closes a connection of HTTP/1 whose request has a body, since the server would read that.
+func reject(w http.ResponseWriter, r *http.Request, err *apierrors.StatusError) {
+	if r.ProtoMajor == 1 && r.ContentLength != 0 {
+		w.Header().Set("Connection", "close")
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now())
+	}
+	status := err.Status()
+	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(int(status.Code))
+	_ = json.NewEncoder(w).Encode(status)
+}
+
+// removeTimeout removes the parameter timeout, which the API does not have: the library would end the request after
+// it, before authentication, and clients have timeouts of their own.
+func removeTimeout(r *http.Request) {
+	if query := r.URL.Query(); query.Has("timeout") {
+		query.Del("timeout")
+		r.URL.RawQuery = query.Encode()
+	}
+}
+
+// limitErrorLog limits the log of the server of a request: clients can cause a line for each of their connections.
+func limitErrorLog(r *http.Request) {
+	if server, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok && server.ErrorLog != nil {
+		server.ErrorLog.SetOutput(&limitedWriter{server.ErrorLog.Writer(), rate.Sometimes{Interval: time.Second}})
+	}
+}
+
+// limitedWriter drops lines that follow another one within a second, except those that the library only counts.
+type limitedWriter struct {
+	io.Writer
+	sometimes rate.Sometimes
+}
+
+// Write implements io.Writer.
+func (w *limitedWriter) Write(p []byte) (n int, err error) {
+	if bytes.HasPrefix(p, []byte("http: TLS handshake error")) {
+		return w.Writer.Write(p)
+	}
+	w.sometimes.Do(func() { _, err = w.Writer.Write(p) })
+	return len(p), err
+}
