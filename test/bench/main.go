@@ -13,6 +13,7 @@
 // With -only, bench measures something else: "limit"
 // (whether the server holds the chart's memory limit under the worst loads), "scale" (one row of a
 // CSV file for each size of the cluster and each server, which the command "bench plot" draws),
+// "attack" (whether it does when clients attack it, and still serves others),
 // "profile" (what owns the memory and CPU of a server that only scrapes),
 // "reaction" (how soon HorizontalPodAutoscalers react to a load, and how often they do without need) or
 // "rules" (the same in virtual time, for different windows of a rate, and how far first rates are off).
@@ -36,6 +37,7 @@ import (
 // measurements are the values of -only.
 var measurements = map[string]func(context.Context, config, shape) error{
 	"":         inCluster(measureCost),
+	"attack":   inCluster(measureAttacks),
 	"limit":    inCluster(measureLimit),
 	"scale":    inCluster(measureScale),
 	"profile":  inCluster(measureProfile),
@@ -83,6 +85,7 @@ type config struct {
 	rounds     int
 	resolution time.Duration
 	csv, plot  string // files
+	match      string // of names of attacks
 }
 
 // parseSizes parses sizes such as 100 or 20000x5.
@@ -104,12 +107,13 @@ func parse(args []string) (cfg config, err error) {
 	flags := program.Flags("bench")
 	flags.StringVar(&cfg.server, "server", "", "the `executable` to measure: kube-vitals or metrics-server")
 	flags.StringVar(&cfg.beside, "beside", "", "another `executable` to measure in the same cluster")
-	flags.StringVar(&cfg.only, "only", "", "another `measurement`: limit, scale, profile, reaction or rules")
+	flags.StringVar(&cfg.only, "only", "", "another `measurement`: attack, limit, scale, profile, reaction or rules")
 	nodes := flags.String("nodes", "1000", "`numbers` of nodes, such as 100,1000,5000; 20000x5: with 5 pods on each")
 	flags.IntVar(&cfg.rounds, "rounds", 3, "how often to measure; tables show the medians")
 	flags.DurationVar(&cfg.resolution, "metric-resolution", 15*time.Second, "the interval between two scrapes of a node")
 	flags.StringVar(&cfg.csv, "csv", "", "for -only=scale: the `file` to which rows are appended")
 	flags.StringVar(&cfg.plot, "plot", "", "for -only=reaction: the SVG `file` to write")
+	flags.StringVar(&cfg.match, "match", "", "for -only=attack: run the attacks whose names have this `text`")
 	if err := flags.Parse(args); err != nil {
 		return cfg, err
 	}

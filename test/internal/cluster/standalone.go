@@ -32,7 +32,8 @@ type Standalone struct {
 	Process *process.Process
 	Started time.Time
 	URL     string
-	Direct  *http.Client // sends the administrator's token
+	Token   string       // the administrator's
+	Direct  *http.Client // sends that token
 	Slow    *http.Client // as Direct, without a timeout and with a small receive buffer
 }
 
@@ -58,6 +59,7 @@ func (c *Cluster) StartStandalone(executable string, resolution time.Duration, a
 	s := &Standalone{
 		Started: time.Now(),
 		URL:     fmt.Sprintf("https://127.0.0.1:%d", ports[0]),
+		Token:   c.token,
 		Direct:  &http.Client{Transport: direct, Timeout: requestTimeout},
 		Slow:    &http.Client{Transport: slow},
 	}
