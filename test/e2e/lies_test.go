@@ -290,7 +290,7 @@ func (l *lieTest) start() {
 	must(l.T, process.Poll(l.Context(), lieSettling, "the autoscaler", l.checkAutoscaler))
 }
 
-// play tells the lie, and checks everything until it has ended and the right metrics are served again.
+// play plays the lie, and checks everything until it has ended and the right metrics are served again.
 func (l *lieTest) play() {
 	l.Helper()
 	l.began = time.Now()

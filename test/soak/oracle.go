@@ -169,8 +169,8 @@ func (o *oracle) restart(p *object, now time.Time) {
 }
 
 // settleOf returns how long a disturbance of a node or one of its pods may cost metrics. If start
-// times move, the containers of a new series may look young for longer. If the node uses more than its
-// status says, only several samples show that.
+// times move, the containers of a new series may look young for longer. If the node uses more than the
+// capacity in its status, only several samples show that.
 func (o *oracle) settleOf(n *node) time.Duration {
 	settle := o.settle
 	if n.startsMove {
