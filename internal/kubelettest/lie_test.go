@@ -67,7 +67,8 @@ func TestEditSamples(t *testing.T) {
 			t.Errorf("%s: got %g at %s, %t; want 0 at %s", family, value, at, ok, c.Time)
 		}
 	}
-	if value, _, _ := line(t, text, "container_start_time_seconds"+labels); !secondsTime(value).Equal(start.Truncate(time.Microsecond)) {
+	value, _, _ := line(t, text, "container_start_time_seconds"+labels)
+	if !secondsTime(value).Equal(start.Truncate(time.Microsecond)) {
 		t.Errorf("got start time %s, want %s", secondsTime(value), start)
 	}
 	if value, _, _ := line(t, text, "node_memory_working_set_bytes"); value != 7 {

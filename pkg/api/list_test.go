@@ -115,11 +115,13 @@ func TestBadRequests(t *testing.T) {
 	for path, want := range map[string]string{
 		"/pods?fieldSelector=spec.host%3Dnode-a": `"spec.host" is not a known field selector: ` +
 			`only "metadata.name", "metadata.namespace", "spec.nodeName"`,
-		"/pods?fieldSelector=status.phase%3DRunning":                    `"status.phase" is not a known field selector: only "metadata.name", `,
-		"/nodes?fieldSelector=spec.nodeName%3Dnode-a":                   `"spec.nodeName" is not a known field selector: only "metadata.name"`,
-		"/pods?continue=%21":                                            "the continue token is not valid",
-		"/pods?continue=YWJj":                                           "the continue token is not valid", // "abc"
-		"/pods?continue=YS8":                                            "the continue token is not valid", // "a/"
+		"/pods?fieldSelector=status.phase%3DRunning": `"status.phase" is not a known field selector: ` +
+			`only "metadata.name", `,
+		"/nodes?fieldSelector=spec.nodeName%3Dnode-a": `"spec.nodeName" is not a known field selector: ` +
+			`only "metadata.name"`,
+		"/pods?continue=%21":  "the continue token is not valid",
+		"/pods?continue=YWJj": "the continue token is not valid", // "abc"
+		"/pods?continue=YS8":  "the continue token is not valid", // "a/"
 		"/namespaces/apps/pods?continue=" + continueToken("data", "db"): "the continue token is not valid",
 	} {
 		got := get[struct{ Reason, Message string }](t, h, v1Path+path, http.StatusBadRequest)

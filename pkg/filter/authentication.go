@@ -106,7 +106,7 @@ func requireCredentials(
 			logFailed.Do(func() {
 				klog.ErrorS(err, "Unable to authenticate a request (logged once in 10 seconds)", "client", addressOf(r.RemoteAddr))
 			})
-			return nil, false, nil
+			return nil, false, nil //nolint:nilerr // it is logged, and the client gets 401
 		}
 		if !ok || response.User.GetName() != user.Anonymous || isProxied {
 			return response, ok, nil

@@ -53,13 +53,20 @@ func TestConnectionsAreShared(t *testing.T) {
 		size   int64 // of each request, which does not end
 		want   []int // those that are closed
 	}{
-		"one address":         {dial: []string{"10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3", "10.0.0.1:4", "10.0.0.1:5"}, want: []int{0}},
-		"the heaviest":        {dial: []string{"10.0.0.1:1", "10.0.0.2:2", "10.0.0.2:3", "10.0.0.2:4", "10.0.0.3:5"}, want: []int{1}},
-		"a /64":               {dial: []string{"[2001:db8::1]:1", "[2001:db8:0:1::1]:1", "[2001:db8:0:1::2]:1", "10.0.0.1:1", "10.0.0.2:5"}, want: []int{1}},
-		"the same in IPv6":    {dial: []string{"10.0.0.1:1", "10.0.0.2:2", "[::ffff:10.0.0.2]:3", "10.0.0.3:4", "10.0.0.4:5"}, want: []int{1}},
-		"no request":          {dial: []string{"10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3", "10.0.0.1:4", "10.0.0.1:5"}, after: 4, starts: []int{0}, want: []int{1}},
-		"the earlier request": {dial: []string{"10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3", "10.0.0.1:4", "10.0.0.1:5"}, after: 4, starts: []int{3, 2, 0, 1}, want: []int{3}},
-		"requests count": {dial: []string{"10.0.0.1:1", "10.0.0.2:2", "10.0.0.2:3"}, after: 3, starts: []int{0, 0},
+		"one address": {dial: []string{"10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3", "10.0.0.1:4", "10.0.0.1:5"},
+			want: []int{0}},
+		"the heaviest": {dial: []string{"10.0.0.1:1", "10.0.0.2:2", "10.0.0.2:3", "10.0.0.2:4", "10.0.0.3:5"},
+			want: []int{1}},
+		"a /64": {dial: []string{"[2001:db8::1]:1", "[2001:db8:0:1::1]:1", "[2001:db8:0:1::2]:1", "10.0.0.1:1", "10.0.0.2:5"},
+			want: []int{1}},
+		"the same in IPv6": {dial: []string{"10.0.0.1:1", "10.0.0.2:2", "[::ffff:10.0.0.2]:3", "10.0.0.3:4", "10.0.0.4:5"},
+			want: []int{1}},
+		"no request": {dial: []string{"10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3", "10.0.0.1:4", "10.0.0.1:5"},
+			after: 4, starts: []int{0}, want: []int{1}},
+		"the earlier request": {dial: []string{"10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3", "10.0.0.1:4", "10.0.0.1:5"},
+			after: 4, starts: []int{3, 2, 0, 1}, want: []int{3}},
+		"requests count": {dial: []string{"10.0.0.1:1", "10.0.0.2:2", "10.0.0.2:3"},
+			after: 3, starts: []int{0, 0},
 			size: connectionMemory, want: []int{0}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -97,7 +104,8 @@ func TestConnectionsAreShared(t *testing.T) {
 func TestConnectionsAreCounted(t *testing.T) {
 	dialed := make(chan net.Conn, 1)
 	l := NewListener(testenv.Listener(dialed), time.Hour, 10*connectionMemory)
-	first, second, proxy := accept(t, l, dialed, "10.0.0.1:1"), accept(t, l, dialed, "10.0.0.1:2"), accept(t, l, dialed, "10.0.0.2:1")
+	first, second := accept(t, l, dialed, "10.0.0.1:1"), accept(t, l, dialed, "10.0.0.1:2")
+	proxy := accept(t, l, dialed, "10.0.0.2:1")
 	proxy.trust()
 	var ends []func()
 	for _, c := range []*conn{first, first, second, proxy} {
@@ -178,7 +186,8 @@ func TestConnectionMemory(t *testing.T) {
 	server := &http.Server{TLSConfig: &tls.Config{
 		Certificates: []tls.Certificate{kubelettest.NewCA().Issue(nil, []net.IP{net.IPv4(127, 0, 0, 1)})},
 	}}
-	if err := http2.ConfigureServer(server, &http2.Server{MaxReadFrameSize: 256 << 10}); err != nil { // as the library
+	//nolint:staticcheck // as the library does
+	if err := http2.ConfigureServer(server, &http2.Server{MaxReadFrameSize: 256 << 10}); err != nil {
 		t.Fatal(err)
 	}
 	tcp, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -132,12 +132,13 @@ func (l *requestLimits) check(r *http.Request, headers int) *apierrors.StatusErr
 	case len(r.RequestURI) > longest:
 		status, why = http.StatusRequestURITooLong, fmt.Sprintf("the path and the query have more than %d bytes", longest)
 	case elements(r) > maxElements:
-		status, why = http.StatusBadRequest, fmt.Sprintf("the selectors, media types and parameters are more than %d", maxElements)
+		status, why = http.StatusBadRequest,
+			fmt.Sprintf("the selectors, media types and parameters are more than %d", maxElements)
 	case !utf8.ValidString(path) || !l.isServed(path):
 		status, why = http.StatusNotFound, "the path is not served"
 	case !isFlag && r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions:
 		status, why = http.StatusMethodNotAllowed, "the API is read-only"
-	case r.ContentLength != 0 && !(isFlag && r.ContentLength > 0 && r.ContentLength <= maxBody):
+	case r.ContentLength != 0 && (!isFlag || r.ContentLength < 0 || r.ContentLength > maxBody):
 		status, why = http.StatusRequestEntityTooLarge, "requests have no body"
 	default:
 		return nil

@@ -123,7 +123,9 @@ func allocated(f func()) int64 {
 
 // TestRequestMemory checks what the longest requests take that are parsed before authentication.
 func TestRequestMemory(t *testing.T) {
-	resolver := withoutSelectors{&request.RequestInfoFactory{APIPrefixes: sets.NewString("apis"), GrouplessAPIPrefixes: sets.NewString("api")}}
+	resolver := withoutSelectors{&request.RequestInfoFactory{
+		APIPrefixes: sets.NewString("apis"), GrouplessAPIPrefixes: sets.NewString("api"),
+	}}
 	fill := func(unit string) string {
 		s := strings.Repeat(unit, maxElements-1)
 		return s + strings.Repeat("v", max(0, maxListTarget-len(s)-200))

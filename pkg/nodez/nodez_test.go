@@ -540,6 +540,7 @@ func TestCapacity(t *testing.T) {
 		line := "\n" + html.UnescapeString(detail) + " (" + reason.AboveCapacity.Describe().Cure + ")\n"
 		if err := writeText(&text, r); err != nil || !strings.Contains(text.String(), line) ||
 			!strings.Contains(text.String(), "ready      ready     above-capacity ") {
+			t.Errorf("got a text without the capacity, error %v:\n%s", err, text.String())
 		}
 	})
 }

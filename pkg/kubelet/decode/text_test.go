@@ -60,7 +60,8 @@ func TestTextLines(t *testing.T) {
 			`{container="c",,namespace="n",pod="p"} 1`, `{,container="c",namespace="n",pod="p"} 1`,
 			"{container=\"\xff\",namespace=\"n\",pod=\"p\"} 1")},
 		{bad(usage.Malformed, usage.LostValue), lines(cpu, "", " ", " x", " 1,5", " 0x10p1", " 0x1p4", " 0X1P4",
-			" 1_000", " infinit", " 1e", " 1e+", " .", " 1 1795205767486 x", ` 1 1795205767486 # {trace_id="x"} 0.5`)}, // OpenMetrics: an exemplar
+			" 1_000", " infinit", " 1e", " 1e+", " .", " 1 1795205767486 x",
+			` 1 1795205767486 # {trace_id="x"} 0.5`)}, // OpenMetrics: an exemplar
 		{bad(usage.BadValue, usage.LostValue), lines(cpu, " 1e999")},
 		{bad(usage.BadTime, usage.LostTime), lines(cpu, " 1 1e3", " 1 1_000", " 1 1795205767.486",
 			" 1 9223372036854775808", " 1 x")},
