@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/time/rate"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/component-base/logs"
@@ -29,7 +30,7 @@ var (
 )
 
 func main() {
-	ignoreUnsyncedCaches()
+	limitErrorLog()
 	ctx := genericapiserver.SetupSignalContext()
 	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -74,14 +75,24 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return s.Run(ctx)
 }
 
-// ignoreUnsyncedCaches prevents the API server library from logging an error for each informer that
+// limitErrorLog limits what the API server library logs as errors: clients without credentials that end their
+// requests cause several lines each, one with the whole query. It also prevents an error for each informer that
 // has not synced when the server stops.
-func ignoreUnsyncedCaches() {
+func limitErrorLog() {
+	const perSecond, burst, maxValue = 5, 10, 256
+	limiter := rate.NewLimiter(perSecond, burst)
 	for i, handle := range utilruntime.ErrorHandlers {
 		utilruntime.ErrorHandlers[i] = func(ctx context.Context, err error, msg string, keysAndValues ...any) {
-			if ctx.Err() == nil || msg != "Unable to sync caches" {
-				handle(ctx, err, msg, keysAndValues...)
+			isStopping := ctx.Err() != nil && msg == "Unable to sync caches"
+			if isStopping || i == 0 && !limiter.Allow() { // the first one logs
+				return
 			}
+			for j, value := range keysAndValues {
+				if text, ok := value.(string); ok && len(text) > maxValue {
+					keysAndValues[j] = text[:maxValue] + "…"
+				}
+			}
+			handle(ctx, err, msg, keysAndValues...)
 		}
 	}
 }

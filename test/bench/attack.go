@@ -53,7 +53,8 @@ func measureAttacks(ctx context.Context, b *bench) (err error) {
 	if l.script, err = l.cgroup.launcher(b.server, b.cluster.Dir, memoryLimit); err != nil {
 		return err
 	}
-	table := newTable(fmt.Sprintf("Attacks of %.0f s with a memory limit of %d MiB", attackTime.Seconds(), memoryLimit>>20),
+	title := fmt.Sprintf("Attacks of %.0f s with a memory limit of %d MiB", attackTime.Seconds(), memoryLimit>>20)
+	table := newTable(title,
 		"", "requests", "memory, MiB", "most above that", "probes", "failed", "autoscaler", "failed", "log lines/s", "marks")
 	defer table.print()
 	for _, a := range attacks() {
@@ -74,7 +75,7 @@ func (l *limited) attack(ctx context.Context, a attack, t *table) error {
 	v := &victim{limited: l, server: l.server.Load()}
 	defer stopServer(v.server)
 	v.probes.Transport = &http.Transport{
-		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // as kubelets do
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // as kubelets do
 		DisableKeepAlives: true,
 	}
 	v.probes.Timeout = probeTimeout
@@ -148,8 +149,8 @@ func (v *victim) judge(ctx context.Context, name string, t *table) error {
 		fmt.Sprint(v.probe[1]), fmt.Sprint(v.scaler[0]), fmt.Sprint(v.scaler[1]), fmt.Sprintf("%.1f", perSecond),
 		fmt.Sprint(marks))
 	if growth > maxGrowth || v.probe[1]+v.scaler[1]+marks > 0 || perSecond > maxLogLines || kills > 0 {
-		err = errors.Join(err, fmt.Errorf("%s: memory grew by %d MiB, %d probes and %d lists failed, %.1f log lines a second, "+
-			"%d texts of the attacker in /metrics, killed %d times",
+		err = errors.Join(err, fmt.Errorf("%s: memory grew by %d MiB, %d probes and %d lists failed, "+
+			"%.1f log lines a second, %d texts of the attacker in /metrics, killed %d times",
 			name, growth>>20, v.probe[1], v.scaler[1], perSecond, marks, kills))
 	}
 	return errors.Join(err, peakErr)
@@ -162,10 +163,10 @@ func (a attack) connect(ctx context.Context, v *victim, i int) {
 	address := strings.TrimPrefix(v.server.URL, "https://")
 	for ctx.Err() == nil && v.server.Process.Running() == nil {
 		if conn, err := dialer.DialContext(ctx, "tcp", address); err == nil {
-			stop := context.AfterFunc(ctx, func() { conn.Close() }) //nolint:errcheck,gosec // it ends the attack
+			stop := context.AfterFunc(ctx, func() { conn.Close() }) //nolint:errcheck // it ends the attack
 			a.attackOver(ctx, v, conn)
 			stop()
-			conn.Close() //nolint:errcheck,gosec // the server may have closed it
+			conn.Close() //nolint:errcheck // the server may have closed it
 		}
 		_ = program.Sleep(ctx, 10*time.Millisecond)
 	}
@@ -182,7 +183,7 @@ func (a attack) attackOver(ctx context.Context, v *victim, conn net.Conn) {
 	if a.http2 {
 		protocol = "h2"
 	}
-	secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}}) //nolint:gosec // see above
+	secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}})
 	if secure.HandshakeContext(ctx) != nil {
 		return
 	}

@@ -33,10 +33,10 @@ type attack struct {
 
 // malicious is a request of an attacker.
 type malicious struct {
-	method, target string
-	headers        int    // bytes of short headers
-	body           int    // bytes
-	bytes          string // sent after the handshake, in place of requests
+	target  string
+	headers int    // bytes of short headers
+	body    int    // bytes
+	bytes   string // sent after the handshake, in place of requests
 }
 
 const randomToken = "random"

@@ -70,7 +70,8 @@ func atLeast(shortest float64) func() rule {
 		return func(p point) float64 {
 			best := -1
 			for i, q := range points {
-				isBetter := best < 0 || math.Abs(p.at-q.at-ruleWindow.Seconds()) < math.Abs(p.at-points[best].at-ruleWindow.Seconds())
+				off := func(start float64) float64 { return math.Abs(p.at - start - ruleWindow.Seconds()) }
+				isBetter := best < 0 || off(q.at) < off(points[best].at)
 				if p.at-q.at >= shortest && isBetter {
 					best = i
 				}
@@ -127,7 +128,8 @@ func (s sampling) start(random *rand.Rand, newRule func() rule, early []float64,
 // simulateFirst prints how far the first rates are off, by the policy of the first window.
 func simulateFirst() {
 	t := newTable(fmt.Sprintf("First rates of %g requests of %g ms per second", requestRate, requestTime*1000),
-		"kubelet", "first window", "off by p50", "p95", "beyond 10 %: one pod", "mean of three", "pods have metrics after p50", "all")
+		"kubelet", "first window", "off by p50", "p95", "beyond 10 %: one pod", "mean of three",
+		"pods have metrics after p50", "all")
 	percent := func(x float64) string { return fmt.Sprintf("%.0f %%", 100*x) }
 	for _, s := range []sampling{
 		{name: "on demand"}, {name: "on demand, whole seconds", wholeSeconds: true},

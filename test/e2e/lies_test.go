@@ -201,7 +201,9 @@ func lies() []lie {
 		{
 			name: "5-start-is-creation", replicas: 1, usage: busy, metric: "cpu", target: "800m",
 			bindAfter: 20 * time.Second, lasts: 5 * time.Second,
-			always: of("main", everyResponse, func(s *kubelettest.Sample, _ time.Time) { s.Start = s.Start.Add(-20 * time.Second) }),
+			always: of("main", everyResponse, func(s *kubelettest.Sample, _ time.Time) {
+				s.Start = s.Start.Add(-20 * time.Second)
+			}),
 		},
 		{
 			name: "6-rate-0-beside-others", replicas: 2, usage: map[string]float64{"main": 1.5, "side": 0.05},
@@ -443,9 +445,10 @@ func (l *lieTest) checkAutoscaler(ctx context.Context) error {
 		return err
 	}
 	s, n := hpa.Status, int32(l.replicas)
-	if len(s.CurrentMetrics) != 1 || s.CurrentMetrics[0].Resource == nil || s.DesiredReplicas != n || s.CurrentReplicas != n {
-		return fmt.Errorf("the autoscaler has %d replicas, wants %d, and has metrics %v", s.CurrentReplicas, s.DesiredReplicas,
-			s.CurrentMetrics)
+	hasMetrics := len(s.CurrentMetrics) == 1 && s.CurrentMetrics[0].Resource != nil
+	if !hasMetrics || s.DesiredReplicas != n || s.CurrentReplicas != n {
+		return fmt.Errorf("the autoscaler has %d replicas, wants %d, and has metrics %v",
+			s.CurrentReplicas, s.DesiredReplicas, s.CurrentMetrics)
 	}
 	return nil
 }
@@ -506,7 +509,9 @@ func running() corev1.ContainerState {
 }
 
 func completed() corev1.ContainerState {
-	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed", FinishedAt: metav1.Now()}}
+	return corev1.ContainerState{
+		Terminated: &corev1.ContainerStateTerminated{Reason: "Completed", FinishedAt: metav1.Now()},
+	}
 }
 
 // setCapacity sets the node's CPU in the API server.

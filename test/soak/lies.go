@@ -3,7 +3,6 @@ package main
 import (
 	"hash/fnv"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -154,11 +153,6 @@ func (c *churn) newLie(n *node) (kubelettest.NamedFault, bool) {
 	random := &responses{random: rand.New(rand.NewPCG(c.random.Uint64(), 0))}
 	c.events["lies: "+l.name]++
 	return kubelettest.NamedFault{Name: l.name, Fault: l.new(who, random)}, true
-}
-
-// isLie reports whether a fault leaves responses readable.
-func isLie(fault string) bool {
-	return slices.ContainsFunc(lies, func(l lie) bool { return l.name == fault })
 }
 
 // recovery returns for how long a fault may cost metrics after its end.
