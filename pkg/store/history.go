@@ -81,8 +81,11 @@ func (s *series) widen(amount usage.Amount, cur *usage.Sample, isDense bool, a *
 	if base == s.prev.Reading {
 		return amount
 	}
-	if wide, verdict := usage.Rate(base, cur, a.config.MaxSampleAge, a.capacity); verdict == usage.Fresh {
+	switch wide, verdict := usage.Rate(base, cur, a.config.MaxSampleAge, a.capacity); verdict {
+	case usage.Fresh:
 		amount = wide
+	case usage.Excess: // the margin of the shorter window hides that
+		a.excess = wide.CPUNanocores
 	}
 	return amount
 }

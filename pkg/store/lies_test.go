@@ -225,15 +225,19 @@ func TestCapacityInStatus(t *testing.T) { // rule 10
 // TestLowCapacityOfDenseSamples checks that a status which is too low is found although the margin of short
 // windows hides it now and then.
 func TestLowCapacityOfDenseSamples(t *testing.T) { // rule 10
-	s := newStore()
-	for i := range 20 {
-		now := float64(5 * i)
-		sampled := math.Floor(now/3) * 3
-		sc := scrape(now)
-		sc.Node, sc.Capacity = sample(sampled, 1000+1.6*sampled), 1_000_000_000
-		s.Put("n1", sc)
-		if n := s.Node("n1", at(now)); (n == nil || n.CPUNanocores != 1_600_000_000) && now >= 20 {
-			t.Errorf("after %v s: got %+v, want 1600m", now, n)
+	for _, interval := range []float64{1, 2, 2.5, 3, 4, 5, 7} {
+		for _, cores := range []float64{1.2, 1.3, 1.4, 1.6, 1.8, 2, 3} {
+			s := newStore()
+			for i := range 60 {
+				now := interval * float64(i)
+				sampled := math.Floor(now/3) * 3
+				sc := scrape(now)
+				sc.Node, sc.Capacity = sample(sampled, 1000+cores*sampled), 1_000_000_000
+				s.Put("n1", sc)
+				if n := s.Node("n1", at(now)); n == nil && now >= 8*max(interval, 3) {
+					t.Errorf("%v cores, every %v s: not served after %v s", cores, interval, now)
+				}
+			}
 		}
 	}
 }

@@ -607,13 +607,18 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		default:
 			isDense, base := v.isDense(s, in), v.base(s, in)
 			longer := s.At.Sub(base.At)
-			if n := math.Round((s.CPUSeconds - base.CPUSeconds) * 1e9 / longer.Seconds()); !in.isTooMuch(n, longer) {
-				nanocores, elapsed = n, longer
+			wide, excess := math.Round((s.CPUSeconds-base.CPUSeconds)*1e9/longer.Seconds()), uint64(0)
+			if !in.isTooMuch(wide, longer) {
+				nanocores, elapsed = wide, longer
+			} else {
+				excess = uint64(min(wide, math.MaxInt64))
 			}
 			isCoarse := s.At%1e9 == 0 && elapsed%1e9 == 0 && elapsed < 10*time.Second
 			v.since, v.skipped, v.refused, v.older = s, usage.Sample{}, usage.Sample{}, 0
 			if !isDense || 4*elapsed >= in.model.rateWindow && !isCoarse { // 1
 				v.serve(s, uint64(nanocores), elapsed, in)
+			} else {
+				in.excess = excess // 10
 			}
 		}
 	}

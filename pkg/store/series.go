@@ -61,7 +61,7 @@ type arrival struct {
 
 	wasAway bool       // whether the previous scrape did not mention the container that is observed
 	lost    usage.Loss // why observe did not use a sample
-	excess  uint64     // the rate in nanocores because of which it did not
+	excess  uint64     // the rate in nanocores that was above the capacity; 0: none was
 
 	// Set by accept:
 	hasForeign bool         // whether there are samples of another pod of the name
@@ -84,7 +84,7 @@ func (s *series) observe(cur *usage.Sample, a *arrival) bool {
 		s.prev, s.sampled = reading{base, cur.StartedAt}, true
 		s.untimed, s.history = cur.Untimed, nil
 	}
-	a.lost = cur.Loss
+	a.lost, a.excess = cur.Loss, 0
 	if !cur.Complete() || s.doubt == maybeBeforeJump && cur.At == s.prev.At {
 		return false
 	}
@@ -138,7 +138,13 @@ func (s *series) advance(cur *usage.Sample, a *arrival) bool {
 	case usage.Fresh:
 		amount = s.widen(amount, cur, isDense, a)
 		s.setPrevious(cur)
-		if isYoung || isDense && amount.IsShort(a.config.RateWindow) { // it is in the history of later ones
+		if isYoung { // it is in the history of later ones
+			return false
+		}
+		if isDense && amount.IsShort(a.config.RateWindow) { // so is this one
+			if a.excess > 0 {
+				a.lost = usage.LostExcess
+			}
 			return false
 		}
 		s.setAmount(amount, cur, a)
