@@ -24,7 +24,7 @@ func TestAnonymousAccess(t *testing.T) {
 }
 
 // privatePaths need permissions of their own.
-const privatePaths = "/metrics /debug/pprof/ /debug/pprof/heap /debug/flags/v /configz /nodez /statusz /flagz"
+const privatePaths = "/metrics /debug/pprof/ /debug/pprof/heap /debug/flags/v /nodez /statusz /flagz"
 
 // awaitReady waits until the shared server is ready, which needs the first metrics. Its APIServices
 // are available before.

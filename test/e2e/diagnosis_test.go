@@ -124,7 +124,7 @@ func (d *diagnosis) startKubelet(t *testing.T, name string) (*kubelettest.Kubele
 }
 
 func newKubelet(name string) *kubelettest.Kubelet {
-	k := kubelettest.New(name, kubelettest.Config{})
+	k := kubelettest.New(name, kubelettest.Config{StartCPU: 0.02})
 	k.SetNode(kubelettest.Usage{CPU: 0.5, Memory: 1 << 30})
 	return k
 }

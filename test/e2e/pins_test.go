@@ -72,7 +72,7 @@ type selfSignedKubelet struct {
 func (p *pinned) startKubelet(t *testing.T, node string) *selfSignedKubelet {
 	t.Helper()
 	k := &selfSignedKubelet{}
-	k.Kubelet = kubelettest.New(node, kubelettest.Config{Authorize: func(r *http.Request) int {
+	k.Kubelet = kubelettest.New(node, kubelettest.Config{StartCPU: 0.02, Authorize: func(r *http.Request) int {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.credentials = append(k.credentials, r.Header.Get("Authorization"))

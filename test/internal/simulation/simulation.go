@@ -179,6 +179,7 @@ func (s *Simulation) watch(ctx context.Context) {
 // AddNode starts a kubelet and creates its Node object.
 func (s *Simulation) AddNode(ctx context.Context, n Node) error {
 	kubelet := kubelettest.New(n.Name, kubelettest.Config{
+		StartCPU:         0.02, // a counter that stays 0 is a kubelet's "unknown"
 		Housekeeping:     housekeeping,
 		NoSwap:           !n.Swap,
 		SandboxContainer: n.Sandbox,
