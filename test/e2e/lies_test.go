@@ -216,7 +216,7 @@ func lies() []lie {
 		},
 		{
 			name: "8-ended-init-container", replicas: 1, usage: busy, metric: "cpu", target: "800m",
-			setup: "setup", lasts: 10 * time.Second,
+			setup: "setup", always: of("setup", everyResponse, zero), lasts: 10 * time.Second,
 		},
 	}
 }
@@ -311,10 +311,11 @@ func (l *lieTest) play() {
 	if l.target == "" {
 		return
 	}
+	// It has none while metrics have expired, until it reads again.
+	must(l.T, process.Poll(l.Context(), lieSettling, "the autoscaler", l.checkAutoscaler))
 	if events := l.rescales(); events != "" {
 		l.Errorf("the autoscaler has scaled: %s", events)
 	}
-	must(l.T, l.checkAutoscaler(l.Context()))
 }
 
 // stop ends the lie.
