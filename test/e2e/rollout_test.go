@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"testing"
 	"time"
 
@@ -17,6 +18,8 @@ const (
 	// kubeletDelay is the response time of a kubelet during the rollout. A new server that was
 	// ready before its first metrics would be noticed.
 	kubeletDelay = time.Second
+	// firstMetricsTimeout is how long a server waits for its first metrics, see pkg/server.
+	firstMetricsTimeout = 30 * time.Second
 )
 
 // testRollout replaces servers as a Deployment with maxUnavailable 0 and maxSurge 1 does, while
@@ -58,13 +61,36 @@ func (d *disruption) completeReplica(t *testing.T) *cluster.Server {
 	t.Helper()
 	s := d.replica(t, d.server)
 	client := d.asAdmin(t, s)
-	if err := errors.Join(
-		d.checkPods(client.getOK(t.Context(), podsPath)),
-		d.checkNodes(client.getOK(t.Context(), nodesPath)),
-	); err != nil {
-		t.Errorf("a server that has just become ready: %v", err)
-	}
+	checkComplete(t, s, func(ctx context.Context) error {
+		return errors.Join(d.checkPods(client.getOK(ctx, podsPath)), d.checkNodes(client.getOK(ctx, nodesPath)))
+	})
 	return s
+}
+
+var readyAfter = regexp.MustCompile(`"Ready" after="([^"]+)"`)
+
+// checkComplete tests that a server which has just become ready has all metrics. On a very busy machine,
+// a server may become ready without them, since it does not wait for longer than firstMetricsTimeout.
+func checkComplete(t *testing.T, s *cluster.Server, check func(context.Context) error) {
+	t.Helper()
+	err := check(t.Context())
+	if err == nil {
+		return
+	}
+	var after time.Duration
+	eventually(t, "the server to log that it is ready", func(context.Context) error {
+		log, logErr := s.Log()
+		match := readyAfter.FindStringSubmatch(log)
+		if logErr != nil || match == nil {
+			return errors.Join(logErr, errors.New("not logged yet"))
+		}
+		after, logErr = time.ParseDuration(match[1])
+		return logErr
+	})
+	if after < firstMetricsTimeout {
+		t.Errorf("a server that became ready after %v: %v", after, err)
+	}
+	eventually(t, "all metrics", check)
 }
 
 // stopReplica stops a server, and removes it from the endpoints some time after SIGTERM, or before
