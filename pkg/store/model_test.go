@@ -111,11 +111,11 @@ func (m *model) put(name string, r report) (put usage.Report) {
 		n.last = n.self // without a new one, the last one remains
 	}
 	n.snapshot()
-	if n.self.since.Has != 0 && !n.self.known {
+	if n.self.since.Has != 0 && n.self.needsSample(in) {
 		put.Missing = append(put.Missing, n.self.missing(in))
 	}
 	for _, c := range n.containers {
-		if !c.known {
+		if c.needsSample(in) {
 			put.Missing = append(put.Missing, c.missing(in))
 		}
 	}
@@ -787,7 +787,12 @@ func (v *metric) kubeletRate(s usage.Sample, in *incoming) {
 	}
 }
 
-// missing describes a metric without an Amount, for the decision when to scrape again.
+// needsSample reports whether there is no Amount, or one over less than 60 % of the rate window (1).
+func (v *metric) needsSample(in *incoming) bool {
+	return !v.known || 10*v.Window < 6*in.model.rateWindow
+}
+
+// missing describes a metric that needs another sample, for the decision when to scrape again.
 func (v *metric) missing(in *incoming) usage.Missing {
 	m := usage.Missing{Since: v.waits}
 	if s := v.since; s.Has != 0 {
@@ -797,7 +802,7 @@ func (v *metric) missing(in *incoming) usage.Missing {
 		if dated {
 			m.StartedAt = m.SampledAt.Add(-age)
 		}
-		m.KubeletRate = (!dated || age >= 10*time.Second) && !in.afterJump()
+		m.KubeletRate = !v.known && (!dated || age >= 10*time.Second) && !in.afterJump()
 	}
 	return m
 }

@@ -186,14 +186,14 @@ func (n *node) putSummary(summary *usage.Scrape) []usage.Missing {
 	return n.missing(a)
 }
 
-// missing describes what has no Amount: the node itself, if its kubelet reports it, and containers.
+// missing describes what needs another sample soon: the node itself, if its kubelet reports it, and containers.
 func (n *node) missing(a *arrival) []usage.Missing {
 	var missing []usage.Missing
-	if n.series.sampled && !n.series.hasAmount {
+	if n.series.sampled && n.series.isMissing(a) {
 		missing = append(missing, n.series.missing(a))
 	}
 	for _, c := range n.containers {
-		if !c.hasAmount {
+		if c.isMissing(a) {
 			missing = append(missing, c.missing(a))
 		}
 	}

@@ -119,7 +119,7 @@ func (s *series) startsOver(cur *usage.Sample, a *arrival) (startsOver, fromZero
 // advance compares a sample with the previous one, and reports whether there is a new Amount.
 func (s *series) advance(cur *usage.Sample, a *arrival) bool {
 	amount, verdict := usage.Rate(s.prev.Reading, cur, a.config.MaxSampleAge, a.capacity)
-	isDense, isYoung := verdict == usage.Fresh && amount.Window < a.config.RateWindow*3/5, s.isYoung(cur, a)
+	isDense, isYoung := verdict == usage.Fresh && a.config.isDense(amount.Window), s.isYoung(cur, a)
 	isTooEarly := verdict == usage.Fresh && isYoung && !isDense
 	if isTooEarly {
 		verdict = usage.Unchanged // so that the next rate covers the time since the previous sample
@@ -310,7 +310,10 @@ func (s *series) setAmount(amount usage.Amount, cur *usage.Sample, a *arrival) {
 	s.amount, s.asOf, s.hasAmount = amount, a.clock.ourTime(cur, a.at), true
 }
 
-// missing describes a series without an Amount.
+// isMissing reports whether the series needs another sample soon: it has no Amount, or one of a short window.
+func (s *series) isMissing(a *arrival) bool { return !s.hasAmount || a.config.isDense(s.amount.Window) }
+
+// missing describes a series for which isMissing holds.
 func (s *series) missing(a *arrival) usage.Missing {
 	missing := usage.Missing{Since: s.since}
 	if !s.sampled {
@@ -321,6 +324,6 @@ func (s *series) missing(a *arrival) usage.Missing {
 	if age, ok := prev.Age(); ok {
 		missing.StartedAt = missing.SampledAt.Add(-age)
 	}
-	missing.KubeletRate = !prev.Young() && !a.jumpedRecently()
+	missing.KubeletRate = !s.hasAmount && !prev.Young() && !a.jumpedRecently()
 	return missing
 }

@@ -38,6 +38,9 @@ type Config struct {
 	State func(node, namespace, pod, container string) ContainerState
 }
 
+// isDense reports whether a window is so short that a rate should begin at an earlier sample.
+func (c *Config) isDense(window time.Duration) bool { return window < c.RateWindow*3/5 }
+
 // ContainerState is what the API server shows of a container.
 type ContainerState struct {
 	Running       bool

@@ -196,7 +196,8 @@ func (r SkipReason) String() string {
 
 // Report describes a node after one of its scrapes was stored.
 type Report struct {
-	// Missing has an element for the node and for each of its containers that has no Amount.
+	// Missing has an element for the node and for each of its containers that has no Amount, or one of a
+	// window that another sample soon makes longer.
 	Missing []Missing
 
 	ClockOffset time.Duration // how far the node's clock is ahead of ours; below 0: behind
@@ -209,7 +210,7 @@ type Report struct {
 	Exceeded uint64
 }
 
-// Missing describes a node or container that has no Amount. Its times are by our clock.
+// Missing describes a node or container that needs another sample soon. Its times are by our clock.
 type Missing struct {
 	Since     Time // when its series started
 	SampledAt Time // when its last sample was taken; 0: there is none

@@ -89,22 +89,30 @@ func atLeast(shortest float64) func() rule {
 // the first autoscaler gets that reads it, which may have to read again.
 type start struct{ first, at, read float64 }
 
-// start plays a start. The early scrapes are at those times, until there is a rate; a regular one follows each
-// 15 s, from a random time on. The autoscaler first reads at that time.
-func (s sampling) start(random *rand.Rand, newRule func() rule, early []float64, read float64) (out start) {
-	r, offset, apply := newRequests(random), random.Float64()*s.housekeeping, newRule()
+// policy is a rule with the times of its early scrapes, until there is a rate, or all of them.
+type policy struct {
+	name    string
+	newRule func() rule
+	early   []float64
+	all     bool
+}
+
+// start plays a start. A regular scrape follows each 15 s, from a random time on. The autoscaler first reads at
+// that time.
+func (s sampling) start(random *rand.Rand, p policy, read float64) (out start) {
+	r, offset, apply, early := newRequests(random), random.Float64()*s.housekeeping, p.newRule(), p.early
 	if s.housekeeping > 0 { // the early scrape is for the next sample
 		early = []float64{0, offset + 0.1, offset + s.housekeeping + 0.1}
 	}
 	rate, seen, end := 0.0, math.Inf(-1), ruleWindow.Seconds()
 	if s.hasRate {
-		p := s.sample(r, 0, offset)
-		rate = (p.used - r.used(p.at-s.housekeeping)) / s.housekeeping
+		first := s.sample(r, 0, offset)
+		rate = (first.used - r.used(first.at-s.housekeeping)) / s.housekeeping
 		out.first = rate
 	}
 	for next := random.Float64() * end; out.read == 0; {
 		t := next
-		if rate == 0 && len(early) > 0 && early[0] < next {
+		if (rate == 0 || p.all) && len(early) > 0 && early[0] < next {
 			t, early = early[0], early[1:]
 		} else {
 			next += end
@@ -112,9 +120,9 @@ func (s sampling) start(random *rand.Rand, newRule func() rule, early []float64,
 		for ; read < t && out.read == 0; read += syncPeriod.Seconds() {
 			out.read = rate
 		}
-		if p := s.sample(r, t, offset); p.at > seen {
-			seen = p.at
-			if now := apply(p); now > 0 {
+		if sample := s.sample(r, t, offset); sample.at > seen {
+			seen = sample.at
+			if now := apply(sample); now > 0 {
 				rate = now
 			}
 		}
@@ -135,14 +143,10 @@ func simulateFirst() {
 		{name: "on demand"}, {name: "on demand, whole seconds", wholeSeconds: true},
 		{name: "every 10 s, with its rate", housekeeping: 10, hasRate: true}, {name: "every 10 s", housekeeping: 10},
 	} {
-		for _, policy := range []struct {
-			name    string
-			newRule func() rule
-			early   []float64
-		}{
-			{"1.2 s", atLeast(1), []float64{0, 1.2, 2.4}}, {"3.75 s", atLeast(3.75), []float64{0, 3.8, 5}},
-			{"5 s", atLeast(5), []float64{0, 5.1, 6.3}}, {"15 s", atLeast(15), []float64{0, 15.1, 16.3}},
-			{"kube-vitals' store", stored, []float64{0, 1.2, 2.4, 3.8, 5}},
+		for _, policy := range []policy{
+			{"1.2 s", atLeast(1), []float64{0, 1.2, 2.4}, false}, {"3.75 s", atLeast(3.75), []float64{0, 3.95, 5}, false},
+			{"7.5 s", atLeast(7.5), []float64{0, 7.7, 8.9}, false}, {"15 s", atLeast(15), []float64{0, 15.1, 16.3}, false},
+			{"kube-vitals' store", stored, []float64{0, 3.95, 7.9, 11.85}, true}, // pkg/scrape/early.go
 		} {
 			random := rand.New(rand.NewPCG(5, 6))
 			var off, after []float64
@@ -150,7 +154,7 @@ func simulateFirst() {
 			for range firstRuns {
 				read, sum := random.Float64()*syncPeriod.Seconds(), 0.0
 				for range firstPods {
-					got := s.start(random, policy.newRule, policy.early, read)
+					got := s.start(random, policy, read)
 					off, after = append(off, math.Abs(got.first/requestMean-1)), append(after, got.at)
 					one += share(got.read)
 					sum += got.read
