@@ -33,7 +33,7 @@ download = @(cd test && $(GO) build -o $(CURDIR)/bin/deps ./cmd/deps) && GOPROXY
 
 DEPS ?= deps # empty: somebody has made them
 deps: ## download all that demo, test and race need; the other targets download what only they need
-	$(call download,. test test/conformance test/controlplane test/kubectl test/tools/crds,\
+	$(call download,. test test/conformance test/tools/controlplane test/tools/kubectl test/tools/crds,\
 	  -debian $(CACHE)/debian -skipped bin/skipped)
 
 quick: ## after each change: the unit tests of the server that it can affect
@@ -97,8 +97,8 @@ clients: programs build ## read metrics with other languages, old clients, the V
 # Prometheus without its service discoveries and pages. The last tests are those that otherwise run Debian's version.
 conformance: export PATH := $(CURDIR)/bin/prometheus:$(PATH)
 conformance: programs build plugin bin/metrics-server ## judge kube-vitals and metrics-server; test with Prometheus 3
-	$(call download,test/promql)
-	cd test/promql && $(GO) build -tags remove_all_sd -o $(CURDIR)/bin/prometheus/ tool
+	$(call download,test/tools/promql)
+	cd test/tools/promql && $(GO) build -tags remove_all_sd -o $(CURDIR)/bin/prometheus/ tool
 	METRICS_SERVER=$(CURDIR)/bin/metrics-server && export METRICS_SERVER && $(E2E) -run '^TestConformance$$' ./e2e \
 	  -args -conformance=$(CURDIR)/test/conformance/README.md
 	$(E2E) -run Prometheus ./e2e ./internal/observability
@@ -123,8 +123,8 @@ fmt: ## format the code
 
 # Without the rest of the control plane, whose cached packages it shares.
 helm:
-	$(call download,test/controlplane)
-	cd test/controlplane && $(GO) build -ldflags '-s -w' -o $(CURDIR)/bin/ helm.sh/helm/v3/cmd/helm
+	$(call download,test/tools/controlplane)
+	cd test/tools/controlplane && $(GO) build -ldflags '-s -w' -o $(CURDIR)/bin/ helm.sh/helm/v3/cmd/helm
 
 GENERATED := charts/kube-vitals/README.md charts/kube-vitals/values.schema.json manifests pkg/api/openapi
 generate: helm ## update manifests/, the chart's README and schema from values.yaml, and the OpenAPI document

@@ -28,4 +28,4 @@ rm -r build/chart
 HELM=$helm manifests/render.sh "$archive" "$version" >build/kube-vitals.yaml
 "$helm" template kube-vitals "$archive" --kube-version 1.36.0 --set image.tag="v$version" |
   sed -n 's/^ *image: *"\{0,1\}\([^"]*\)"\{0,1\}$/\1/p' | sort -u >build/images.txt
-cp security/openvex.json build/kube-vitals.openvex.json
+cp .github/openvex.json build/kube-vitals.openvex.json

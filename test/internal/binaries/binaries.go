@@ -33,7 +33,7 @@ const (
 
 const componentVersion = "k8s.io/component-base/version."
 
-// Module is a Go module in a folder of the test module. Its programs are its main package and its
+// Module is a Go module in a folder of test/tools. Its programs are its main package and its
 // tools.
 type Module struct {
 	folder  string
@@ -71,7 +71,7 @@ func Build(ctx context.Context, m Module, progress io.Writer) (dir string, err e
 	if err != nil {
 		return "", err
 	}
-	source := filepath.Join(checkout, "test", m.folder)
+	source := filepath.Join(checkout, "test", "tools", m.folder)
 	key, err := m.fingerprint(source)
 	if err != nil {
 		return "", fmt.Errorf("compute the cache key of %s: %w", m.folder, err)

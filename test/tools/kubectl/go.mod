@@ -1,4 +1,4 @@
-module github.com/kube-vitals/kube-vitals/test/kubectl
+module github.com/kube-vitals/kube-vitals/test/tools/kubectl
 
 go 1.26.8
 

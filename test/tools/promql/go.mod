@@ -1,6 +1,6 @@
 // This module has no code: it pins the versions of Prometheus' programs for tests, whose dependencies
 // affect no other module. k8s.io has the versions of the server, so that go compiles it once for both.
-module github.com/kube-vitals/kube-vitals/test/promql
+module github.com/kube-vitals/kube-vitals/test/tools/promql
 
 go 1.26.8
 

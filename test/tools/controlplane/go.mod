@@ -1,4 +1,4 @@
-module github.com/kube-vitals/kube-vitals/test/controlplane
+module github.com/kube-vitals/kube-vitals/test/tools/controlplane
 
 go 1.26.8
 
@@ -277,7 +277,7 @@ replace (
 	k8s.io/streaming v0.0.0 => k8s.io/streaming v0.37.2
 )
 
-replace github.com/kube-vitals/kube-vitals => ../..
+replace github.com/kube-vitals/kube-vitals => ../../..
 
 tool (
 	helm.sh/helm/v3/cmd/helm
