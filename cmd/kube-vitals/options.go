@@ -164,9 +164,6 @@ func (o *options) complete() {
 	if !o.all.Changed("rate-window") && !o.usesPrometheus() {
 		o.RateWindow = min(defaultRateWindow, o.MaxSampleAge)
 	}
-	if !o.all.Changed("active-resolution") && !o.usesPrometheus() && o.interval() > defaultActiveResolution {
-		o.Active.Resolution = defaultActiveResolution
-	}
 	o.Kubelet.Timeout = cmp.Or(o.Kubelet.Timeout, min(kubelet.DefaultTimeout, o.longestTimeout()))
 	o.Authentication.RemoteKubeConfigFile = cmp.Or(o.Authentication.RemoteKubeConfigFile, o.Kubeconfig)
 	o.Authorization.RemoteKubeConfigFile = cmp.Or(o.Authorization.RemoteKubeConfigFile, o.Kubeconfig)

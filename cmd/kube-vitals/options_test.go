@@ -309,14 +309,13 @@ func TestActiveNodes(t *testing.T) {
 	for args, want := range map[string]scrape.Active{
 		"":                             {Resolution: defaultActiveResolution, Budget: 2},
 		"--metric-resolution=30s":      {Resolution: defaultActiveResolution, Budget: 2},
-		"--metric-resolution=5s":       {Budget: 2}, // nothing shorter is the default
+		"--metric-resolution=5s":       {Resolution: defaultActiveResolution, Budget: 2},
 		"--active-resolution=0":        {Budget: 2},
 		"--active-resolution=10s":      {Resolution: 10 * time.Second, Budget: 2},
 		"--active-budget=1.5":          {Resolution: defaultActiveResolution, Budget: 1.5},
 		"--active-resolution=14999ms":  {Resolution: 14999 * time.Millisecond, Budget: 2},
 		"--active-resolution=1s -l a=": {Resolution: time.Second, Budget: 2},
 		"--metric-resolution=5s --active-resolution=2s --active-budget=1": {Resolution: 2 * time.Second, Budget: 1},
-		"--source=prometheus --prometheus-url=http://p":                   {Budget: 2},
 	} {
 		c, err := parse(strings.Fields(args)...)
 		if err != nil || c.Active != want {

@@ -9,7 +9,6 @@ package api
 
 import (
 	"context"
-	"hash/maphash"
 	"iter"
 	"time"
 
@@ -60,9 +59,8 @@ type Config struct {
 	Clock usage.Clock
 
 	// ObserveRead is called for each read of the metrics of nodes, or of pods on them, by name or by label
-	// selector. The reader is a hash of who reads what; 0: it does not tell when the next read is likely.
-	// The size is the number of objects. A node may occur several times, or be "". It may be nil.
-	ObserveRead func(reader uint64, size int, nodes iter.Seq[string])
+	// selector. A node may occur several times, or be "". It may be nil.
+	ObserveRead func(nodes iter.Seq[string])
 
 	// ObserveAge is called for each response with metrics, with the resource ("nodes" or "pods")
 	// and the age of the oldest metrics in the response.
@@ -90,9 +88,8 @@ func NewScheme() *runtime.Scheme {
 func NewGroup(c Config, scheme *runtime.Scheme, codecs serializer.CodecFactory) *genericapiserver.APIGroupInfo {
 	group := genericapiserver.NewDefaultAPIGroupInfo(metrics.GroupName, scheme, metav1.ParameterCodec, codecs)
 	encoder := encode.NewEncoder(group.NegotiatedSerializer, group.PrioritizedVersions)
-	seed := maphash.MakeSeed()
-	nodes := &collection{nodes{c.View}, c.ExplainNodes, encoder, c, seed}
-	pods := &collection{pods{c.View}, c.ExplainPods, encoder, c, seed}
+	nodes := &collection{nodes{c.View}, c.ExplainNodes, encoder, c}
+	pods := &collection{pods{c.View}, c.ExplainPods, encoder, c}
 	storage := map[string]rest.Storage{"nodes": nodes, "pods": pods}
 	for _, version := range group.PrioritizedVersions {
 		group.VersionedResourcesStorageMap[version.Version] = storage

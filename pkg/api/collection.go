@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"hash/maphash"
 	"iter"
 
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -43,7 +42,6 @@ type collection struct {
 	explainer Explainer
 	encoder   *encode.Encoder
 	config    Config
-	seed      maphash.Seed // of the hashes of readers
 }
 
 var (
@@ -63,7 +61,7 @@ func (c *collection) Get(ctx context.Context, name string, _ *metav1.GetOptions)
 		return nil, c.notFound(ctx, name, false, now)
 	}
 	objects := []*inventory.Object{o}
-	c.noteRead(ctx, objects, o.Namespace, o.Name)
+	c.noteRead(objects)
 	at := c.config.Clock.At(now)
 	for _, item := range c.items(objects, at) {
 		if item.Usage == nil {
@@ -132,7 +130,7 @@ func (c *collection) page(ctx context.Context, q *query, objects []*inventory.Ob
 		c.config.ObserveAge(c.name(), at.Sub(oldest))
 	}
 	if q.selects() {
-		c.noteRead(ctx, objects, q.namespace, q.labels.String(), q.fields.String())
+		c.noteRead(objects)
 	}
 	return list, nil
 }

@@ -1,12 +1,7 @@
 package api
 
 import (
-	"context"
-	"hash/maphash"
 	"iter"
-	"strings"
-
-	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 )
@@ -19,9 +14,9 @@ func (q *query) selects() bool {
 }
 
 // noteRead reports the read of objects that a query selects, or that a GET names.
-func (c *collection) noteRead(ctx context.Context, objects []*inventory.Object, selection ...string) {
+func (c *collection) noteRead(objects []*inventory.Object) {
 	if c.config.ObserveRead != nil && len(objects) > 0 {
-		c.config.ObserveRead(c.readerOf(ctx, selection), len(objects), c.nodesOf(objects))
+		c.config.ObserveRead(c.nodesOf(objects))
 	}
 }
 
@@ -40,14 +35,4 @@ func (c *collection) nodesOf(objects []*inventory.Object) iter.Seq[string] {
 			last = node
 		}
 	}
-}
-
-// readerOf returns a hash of the user of a request and of what the user reads. It does not contain
-// the page of a list: the pages are one read.
-func (c *collection) readerOf(ctx context.Context, selection []string) uint64 {
-	name := ""
-	if user, ok := request.UserFrom(ctx); ok {
-		name = user.GetName()
-	}
-	return maphash.String(c.seed, strings.Join(append([]string{name, c.name()}, selection...), "\x00"))
 }

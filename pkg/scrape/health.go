@@ -46,7 +46,7 @@ func (s *Scraper) Node(name string) (health.Node, bool) {
 	if t.waiting {
 		next = s.started.Add(t.due)
 	}
-	active := t.activity != nil
+	active := t.isActive
 	s.mu.Unlock()
 
 	object := t.node.Load()

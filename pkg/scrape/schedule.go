@@ -19,7 +19,7 @@ func (s *Scraper) reschedule(t *target, took time.Duration, failures int, p plan
 	}
 	now := time.Since(s.started)
 	t.warm = t.warm || failures > 0 || !p.summary || now-t.since >= giveUpAfter
-	if t.activity != nil && now-t.activity.lastRead >= activeFor+markInterval {
+	if t.isActive && now-t.lastRead >= activeFor {
 		s.deactivate(t)
 	}
 	t.took, t.failing = took, failures > 0
@@ -29,7 +29,7 @@ func (s *Scraper) reschedule(t *target, took time.Duration, failures int, p plan
 	case failures > 0:
 		t.due = min(t.due, now+retryDelay(s.Interval, failures))
 	default:
-		if t.activity != nil {
+		if t.isActive {
 			t.due, t.kind = s.nextActive(t, now), OfActive
 			s.refused += float64(s.activeResolution())/float64(s.Active.Resolution) - 1
 		}
@@ -88,7 +88,7 @@ func (s *Scraper) start(ctx context.Context, t *target) {
 		return // it was rescheduled or deleted when the timer ended, or Run has ended
 	}
 	t.waiting = false
-	t.pace.start(now, s.activeResolution())
+	t.lastDue = t.due
 	s.running.Add(1)
 	s.mu.Unlock()
 	defer s.running.Done()

@@ -4,8 +4,8 @@
 // that the load is even. No node waits for another. A node whose scrape fails is retried a few
 // times before its regular scrapes, then scraped once in each interval.
 //
-// A node whose metrics are read by name or by label selector is scraped more often, within a budget,
-// and just before the next read if that can be predicted (active.go).
+// A node whose metrics are read by name or by label selector is scraped more often, within a budget
+// (active.go).
 //
 // After each scrape, the Sink reports what has no usage yet, the node or some of its containers,
 // for example because they are new. The Scraper then fetches the kubelet's summary, whose rates are
@@ -130,9 +130,8 @@ type Scraper struct {
 	mu      sync.Mutex
 	ctx     context.Context    //nolint:containedctx // of Run; nil while it does not run
 	targets map[string]*target // by node name
-	readers readers
-	active  int     // number of targets that are active
-	refused float64 // see ActiveStats
+	active  int                // number of targets that are active
+	refused float64            // see ActiveStats
 }
 
 // New returns a Scraper without nodes.
@@ -143,7 +142,6 @@ func New(config Config) *Scraper {
 		seed:      maphash.MakeSeed(),
 		nodeLines: rate.NewLimiter(rate.Every(config.Interval), maxNodeLines),
 		targets:   map[string]*target{},
-		readers:   readers{},
 	}
 }
 
@@ -161,7 +159,7 @@ func (s *Scraper) Set(node *corev1.Node) {
 
 	now := time.Since(s.started)
 	t := &target{
-		since: now, due: now, pace: pacer{started: -s.Interval}, offset: s.offset(node.Name),
+		since: now, due: now, lastDue: -s.Interval, offset: s.offset(node.Name),
 		early: rate.NewLimiter(rate.Every(s.Interval), maxEarly),
 	}
 	t.node.Store(node)

@@ -38,7 +38,7 @@ func TestStorageFollowsScrapes(t *testing.T) {
 			run(t, config, nil, func(t *testing.T, c *cluster, s *Scraper) {
 				setNodes(s, 1)
 				for range 10 * 4 {
-					read(s, 0, []string{"n0"})
+					s.NoteRead(slices.Values([]string{"n0"}))
 					pass(interval)
 				}
 				if n := len(c.requests()); n < 10 || n > 12 || len(c.storagePut) != n || len(c.storageReasons) != n {

@@ -23,10 +23,11 @@ type target struct {
 	timer    *time.Timer        // nil until Run
 	cancel   context.CancelFunc // cancels what is running; nil until Run
 	warm     bool               // it has the first metrics that its kubelet can provide soon, or its scrape failed
-	pace     pacer
-	took     time.Duration // by the last scrape that has ended
-	failing  bool          // whether that failed
-	activity *activity     // nil: the node is not active
+	lastDue  time.Duration      // when the last scrape that has begun was due
+	took     time.Duration      // by the last scrape that has ended
+	failing  bool               // whether that failed
+	isActive bool
+	lastRead time.Duration // meaningful if isActive
 
 	// These fields belong to the running scrape, or, while the target waits, to the Scraper, whose lock
 	// guards them then.

@@ -37,7 +37,7 @@ type assembly struct {
 	exporters   func() []health.Exporter // of devices; nil: there are none
 	cert        *servingcert.Manager     // nil: the serving certificate is not ours
 	// observeRead is nil if --active-resolution is off.
-	observeRead func(reader uint64, size int, nodes iter.Seq[string])
+	observeRead func(nodes iter.Seq[string])
 
 	api   *genericapiserver.GenericAPIServer
 	ready readiness

@@ -56,7 +56,7 @@ func (a *assembly) addScraper() error {
 		Storage:   a.storage(),
 	})
 	if a.Active.Resolution > 0 {
-		a.observeRead = s.Read
+		a.observeRead = s.NoteRead
 		a.instruments.registerActive(s.ActiveStats)
 	}
 	a.source = s
@@ -82,7 +82,7 @@ func (a *assembly) addEvents() {
 // registerActive registers the metrics of active nodes.
 func (i *instruments) registerActive(stats func() scrape.ActiveStats) {
 	nodes := newDesc("active_nodes",
-		"Nodes whose metrics were read by name or by label selector in the last 120 to 160 seconds.")
+		"Nodes whose metrics were read by name or by label selector in the last 2 minutes.")
 	resolution := newDesc("active_resolution_seconds",
 		"Time between two scrapes of an active node: --active-resolution, or longer if the budget requires it.")
 	refused := newDesc("active_scrapes_refused_total",

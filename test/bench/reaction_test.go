@@ -24,7 +24,7 @@ func TestRules(t *testing.T) {
 	}
 	for _, r := range []ruleRow{
 		{"15 s, a sample every 15 s (metrics-server)", windowOf(ruleWindow), sparse},
-		{"5 s", windowOf(5 * time.Second), predicted},
+		{"5 s", windowOf(5 * time.Second), dense},
 	} {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()

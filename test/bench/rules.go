@@ -63,7 +63,7 @@ func windowOf(width time.Duration) func() rule {
 }
 
 // schedule is when samples are taken: every interval from a random time on or, with a lead, so that one
-// of them is that long before each read.
+// of them is that long before each read, as if reads could be predicted.
 type schedule struct {
 	interval, lead time.Duration
 	atRead         bool          // each read waits for one more sample
@@ -72,6 +72,7 @@ type schedule struct {
 
 var (
 	sparse    = schedule{interval: 15 * time.Second}
+	dense     = schedule{interval: 4 * time.Second} // the default of --active-resolution
 	predicted = schedule{interval: 5 * time.Second, lead: 700 * time.Millisecond}
 )
 
@@ -186,22 +187,22 @@ func (r ruleRow) reactions() []string {
 
 // simulateRules compares fixed windows, and schedules, with those of the product.
 func simulateRules() {
-	const every = 5 * time.Second
 	columns := append([]string{""}, reactionColumns...)
 	for _, k := range calm {
 		columns = append(columns, k.name)
 	}
-	t := newTable("Samples every 5 s, before predicted reads, or as the row says", columns...)
+	t := newTable("Samples every 4 s, or as the row says", columns...)
 	for _, r := range []ruleRow{
 		{"15 s, a sample every 15 s", windowOf(ruleWindow), sparse},
-		{"15 s", windowOf(ruleWindow), predicted},
-		{"5 s", windowOf(every), predicted},
-		{"kube-vitals", stored, predicted},
-		{"… with a sample every 15 s", stored, sparse},
-		{"… whenever reads are", stored, schedule{interval: every}},
-		{"… and at each read", stored, schedule{interval: every, atRead: true}},
+		{"15 s", windowOf(ruleWindow), dense},
+		{"5 s", windowOf(5 * time.Second), dense},
+		{"kube-vitals", stored, dense},
+		{"… every 5 s", stored, schedule{interval: 5 * time.Second}},
+		{"… every 5 s, before predicted reads", stored, predicted},
+		{"… every 15 s", stored, sparse},
+		{"… and at each read", stored, schedule{interval: dense.interval, atRead: true}},
 		{"… of kubelets that sample every 10 s", stored,
-			schedule{interval: every, lead: predicted.lead, housekeeping: 10 * time.Second}},
+			schedule{interval: dense.interval, housekeeping: 10 * time.Second}},
 	} {
 		t.row(r.reactions()...)
 	}

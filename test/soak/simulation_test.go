@@ -262,7 +262,7 @@ func (s *simulation) run(t *testing.T, duration time.Duration, check func(e exch
 	ctx := s.start(t, simulatedNodes, simulatedPods)
 	s.work.Go(func() {
 		for reader := uint64(1); program.Sleep(ctx, 770*time.Millisecond) == nil; reader = reader%5 + 1 {
-			s.scraper.Read(reader, simulatedNodes, s.someNodes(reader))
+			s.scraper.NoteRead(s.someNodes(reader))
 			sent := time.Now()
 			pods, nodes := s.lists()
 			check(exchange{sent, sent}, pods, nodes)
