@@ -28,40 +28,29 @@ const (
 	pin          = "kubelet.tls=pin"
 )
 
-type distribution struct {
-	name, mark string
-	preset     bool // otherwise, the default values fit
-	values     []string
-}
+type distribution struct{ name, mark string }
 
 // distributions are what recognizes a node: a label or annotation, a part of the kubelet's version, or
 // the beginning of the OS image or of the provider ID. The first match counts: kind, minikube and
-// others use kubeadm, so it comes last. docs/distributions.md has the sources, and the chart the values, in presets.
+// others use kubeadm, so it comes last. docs/distributions.md has the sources.
 var distributions = []distribution{
-	{"k3s", "+k3s", true, nil},
-	{"rke2", "+rke2", true, nil},
-	{eksFargate, computeType + "=fargate", true, []string{"containerPort=10251"}},
-	{eks, "-eks-", true, nil},
-	{"gke", "-gke.", true, []string{noAPIService}},
-	{"aks", "kubernetes.azure.com/cluster", true, []string{noAPIService}},
-	{openShift, "node.openshift.io/os_id", true, []string{noAPIService,
-		"extraVolumeMounts[0].mountPath=/etc/kube-vitals/kubelet-ca", "extraVolumeMounts[0].name=kubelet-ca",
-		"extraVolumeMounts[0].readOnly=true", "extraVolumes[0].configMap.name=kubelet-serving-ca",
-		"extraVolumes[0].name=kubelet-ca", "kubelet.certificateAuthority=/etc/kube-vitals/kubelet-ca/ca-bundle.crt",
-		"securityContext.runAsGroup=null", "securityContext.runAsUser=null"}},
-	{"talos", "Talos", true, []string{pin}},
-	{"k0s", "+k0s", false, nil},
-	{"microk8s", "microk8s.io/cluster", true, []string{pin}},
-	{"kops", "kops.k8s.io/instancegroup", false, nil},
-	{"linode", "lke.linode.com/pool-id", true, []string{pin}},
-	{"digitalocean", "doks.digitalocean.com/node-id", false, nil},
-	{"minikube", "minikube.k8s.io/name", true, []string{pin}},
-	{"kind", "kind://", true, []string{pin}},
-	{kubeadm, criSocket, true, []string{pin}},
+	{"k3s", "+k3s"},
+	{"rke2", "+rke2"},
+	{eksFargate, computeType + "=fargate"},
+	{eks, "-eks-"},
+	{"gke", "-gke."},
+	{"aks", "kubernetes.azure.com/cluster"},
+	{openShift, "node.openshift.io/os_id"},
+	{"talos", "Talos"},
+	{"k0s", "+k0s"},
+	{"microk8s", "microk8s.io/cluster"},
+	{"kops", "kops.k8s.io/instancegroup"},
+	{"linode", "lke.linode.com/pool-id"},
+	{"digitalocean", "doks.digitalocean.com/node-id"},
+	{"minikube", "minikube.k8s.io/name"},
+	{"kind", "kind://"},
+	{kubeadm, criSocket},
 }
-
-var hostNetwork = []string{"containerPort=4443", "hostNetwork.enabled=true",
-	"updateStrategy.rollingUpdate.maxSurge=0", "updateStrategy.rollingUpdate.maxUnavailable=1"}
 
 // hasMark reports whether an object has a label or annotation: KEY or KEY=VALUE.
 func hasMark(o *metav1.ObjectMeta, mark string) bool {
@@ -155,9 +144,7 @@ func (p *preflight) checkDistribution(ctx context.Context, c doctor.Check) []doc
 		p.distribution = kubeadm
 	}
 	known := distributions[slices.IndexFunc(distributions, func(d distribution) bool { return d.name == p.distribution })]
-	if known.preset {
-		p.presets, p.values = append(p.presets, known.name), append(p.values, known.values...)
-	}
+	p.addPreset(known.name)
 	if n.distributions[known.name] == 0 {
 		known.mark = "ConfigMap kube-system/kubeadm-config"
 	}
@@ -213,7 +200,7 @@ func (p *preflight) checkNetwork(ctx context.Context, c doctor.Check) []doctor.C
 		overlay = overlay || err == nil && config.Data["ipam"] != "eni"
 	}
 	if p.distribution == eks && overlay && !plugins["aws-node"] {
-		p.presets, p.values = append(p.presets, "host-network"), append(p.values, hostNetwork...)
+		p.addPreset("host-network")
 		return c.With(doctor.OK, hostNetworkNeeded,
 			"EKS without Amazon's CNI plugin: the API server cannot connect to pods, so they use the nodes' network")
 	}
