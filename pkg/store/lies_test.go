@@ -354,3 +354,24 @@ func TestTimesInWholeSeconds(t *testing.T) { // rule 1
 		}
 	}
 }
+
+// TestMeanSinceWrongStart checks that no mean covers the time before a container started. The container uses a
+// core, and its kubelet reports the creation of the pod as its start, at −45 s.
+func TestMeanSinceWrongStart(t *testing.T) { // rule 4
+	reported := func(now, ran float64) []usage.ContainerSample { return one(started(-45, sample(now, ran))) }
+	t.Run("the pod was bound later", func(t *testing.T) {
+		s := newStoreWith(&ContainerState{Running: true, Alive: true, EarliestStart: at(-5), PodCreatedAt: at(-45)})
+		s.play(t, 1, []step{
+			{-20, nil, "none"}, {-5, nil, "none"}, {10, reported(10, 15), "none"},
+			{25, reported(25, 30), "at 25 window 15: a=1000m"},
+		})
+	})
+	t.Run("the container was restarted", func(t *testing.T) {
+		s := newStoreWith(&ContainerState{Running: true, Alive: true, EarliestStart: at(-45), PodCreatedAt: at(-45)})
+		s.play(t, 1, []step{
+			{-50, nil, "none"}, {-30, reported(-30, 15), "at -30 window 15: a=1000m"},
+			{-15, nil, "at -30 window 15: a=1000m"}, {0, reported(0, 5), "at -30 window 15: a=1000m"},
+			{15, reported(15, 20), "at 15 window 15: a=1000m"},
+		})
+	})
+}

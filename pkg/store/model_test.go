@@ -346,6 +346,7 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 		return true
 	}
 	c.proven = !unknown && !isEarlier(r.sample)
+	c.absent = c.absent && r.sample.StartedAt >= inAPI.EarliestStart // 4
 	return false
 }
 
@@ -586,8 +587,11 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		v.skipped.Has != 0 && s.At > v.skipped.At && s.CPUSeconds < v.skipped.CPUSeconds:
 		switch {
 		case v.since.StartedAt == 0 || s.StartedAt == 0 || v.startedLater(s) || in.away:
+			isDated := v.startedLater(s)
 			v.restart(s, in)
-			v.meanSinceStart(s, in)
+			if isDated {
+				v.meanSinceStart(s, in)
+			}
 		case elapsed > in.model.maxAge:
 			v.proven = false
 			v.restart(s, in)

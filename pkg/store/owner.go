@@ -59,6 +59,7 @@ func (n *node) accept(c *container, s *usage.Sample, a *arrival) bool {
 		return false
 	}
 	c.isProven = isComparable && !isEarlier(readingOf(s))
+	c.isNew = c.isNew && s.StartedAt >= state.EarliestStart // a start before the pod's is not its own
 	return true
 }
 

@@ -167,8 +167,9 @@ func (s *series) advance(cur *usage.Sample, a *arrival) bool {
 		s.isProven = false // the counter may be that of another container
 		s.restart(cur, a)
 	case usage.Fell:
+		isDated := s.startedLater(cur) // otherwise the start is not that of the new counter
 		s.restart(cur, a)
-		return s.applyMeanSinceStart(cur, a)
+		return isDated && s.applyMeanSinceStart(cur, a)
 	}
 	return false
 }
