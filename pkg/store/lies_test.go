@@ -234,6 +234,14 @@ func TestCapacityInStatus(t *testing.T) { // rule 10
 			return s
 		}, []string{"at 15 window 15: a=100m", "at 15 window 15: a=100m", "at 15 window 15: a=100m",
 			"at 60 window 45: a=100m"}},
+		"the largest integer stands for an unknown counter": {1, func(now float64) usage.Sample {
+			s := steady(0.1)(now)
+			if now == 30 || now == 45 {
+				s.CPUSeconds = math.MaxUint64 / 1e9
+			}
+			return s
+		}, []string{"at 15 window 15: a=100m", "at 15 window 15: a=100m", "at 15 window 15: a=100m",
+			"at 60 window 45: a=100m"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStoreWith(&ContainerState{Running: true, Alive: true, EarliestStart: at(-3600), PodCreatedAt: at(-3600)})

@@ -658,7 +658,7 @@ func (v *metric) refuse(s usage.Sample, nanocores float64, in *incoming) {
 		if elapsed >= time.Second && elapsed <= in.model.maxAge && s.CPUSeconds >= r.CPUSeconds {
 			nanocores = math.Round((s.CPUSeconds - r.CPUSeconds) * 1e9 / elapsed.Seconds())
 			isSteady := in.capacity == 0 || nanocores <= 1.1*float64(in.capacity)
-			if !in.isTooMuch(nanocores, elapsed) && isSteady {
+			if nanocores > 0 && !in.isTooMuch(nanocores, elapsed) && isSteady {
 				r.StartedAt, r.Untimed = s.StartedAt, s.Untimed
 				v.proven = false
 				if v.restart(r, in); v.doubt == 0 {

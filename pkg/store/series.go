@@ -182,7 +182,7 @@ func (s *series) refuse(cur *usage.Sample, amount usage.Amount, a *arrival) bool
 	}
 	if refused := s.history.refused; refused.At != 0 {
 		next, verdict := usage.Rate(refused, cur, a.config.MaxSampleAge, a.capacity)
-		if verdict == usage.Fresh && usage.IsWithin(next.CPUNanocores, a.capacity) {
+		if verdict == usage.Fresh && next.CPUNanocores > 0 && usage.IsWithin(next.CPUNanocores, a.capacity) {
 			s.isProven = false // the counter may be that of another container
 			s.restart(&usage.Sample{
 				At: refused.At, CPUSeconds: refused.CPUSeconds, StartedAt: cur.StartedAt, Untimed: cur.Untimed,
