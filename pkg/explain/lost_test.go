@@ -114,6 +114,9 @@ func TestLostSamples(t *testing.T) {
 		{"the counter fell", 1, repeat(3, func(age float64) lie { return lie{cpu: fmt.Sprint(50 - age), memory: "1000"} }),
 			reason.CounterFell, kubelet + `a lower CPU counter of container "app" than before, but no restart`},
 		{"above the capacity", 0, repeat(3, steep), reason.AboveCapacity, kubelet + twoCPUs},
+		{"above the capacity since the start of the pod", 0, repeat(1, func(float64) lie {
+			return lie{cpu: "20000", memory: "1000"}
+		}), reason.AboveCapacity, kubelet + twoCPUs},
 		{"start before the pod", 0, repeat(3, old(lie{cpu: "5", memory: "1000"}, 3*time.Hour)), reason.OtherPod,
 			kubelet + `usage of container "app" that is of an earlier pod of the same name, or may be`},
 	} {

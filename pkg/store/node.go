@@ -145,8 +145,10 @@ func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) {
 		a.wasAway, c.lastSeen = c.lastSeen < n.scrapedAt, a.at
 		// In the steady state, a sample is of the pod in the API server because the previous one is.
 		isProven := c.isProven && s.StartedAt == c.prev.startedAt
-		if !isProven && n.config.State != nil && !n.accept(c, s, a) {
-			s, c.isNew = &usage.Sample{Loss: usage.LostOwner}, false
+		if !isProven && n.config.State != nil {
+			if loss := n.accept(c, s, a); loss != usage.NotLost {
+				s, c.isNew = &usage.Sample{Loss: loss}, false
+			}
 		}
 		if c.observe(s, a) {
 			c.pod.changed = true

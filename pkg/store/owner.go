@@ -20,10 +20,10 @@ import (
 // container proves nothing: the node may have had more CPUs before.
 const runsOnFor = time.Hour
 
-// accept compares the sample of a container with the start in the API server, and reports whether it
-// may be of the pod in the API server. It drops what was stored of another pod while the API server
+// accept compares the sample of a container with the start in the API server, and returns why it cannot
+// be of the pod in the API server, if so. It drops what was stored of another pod while the API server
 // did not show a start, and notes in the arrival a container that is of another pod only.
-func (n *node) accept(c *container, s *usage.Sample, a *arrival) bool {
+func (n *node) accept(c *container, s *usage.Sample, a *arrival) usage.Loss {
 	state := n.state(c.key())
 	_, isRemoved := n.removed[c.pod.key]
 	runsOn := isRemoved && !state.Running && state.EarliestStart == 0 // the next pod of the name has not started
@@ -39,28 +39,33 @@ func (n *node) accept(c *container, s *usage.Sample, a *arrival) bool {
 		earliest = state.earliestOfOnly(a.at)
 	}
 	isEarlier := func(r reading) bool { return startedBefore(r, earliest) }
-	isForeign := func(r reading) bool {
-		return runsOn || isComparable && (isEarlier(r) && !n.mayHaveMoved(r, state, now) ||
-			n.startedBeforeJump(r, state, now) || n.usedTooMuch(r, state, a, now))
+	lossOf := func(r reading) usage.Loss {
+		switch {
+		case runsOn, isComparable && (isEarlier(r) && !n.mayHaveMoved(r, state, now) || n.startedBeforeJump(r, state, now)):
+			return usage.LostOwner
+		case isComparable && n.usedTooMuch(r, state, a, now): // or the capacity is too low
+			return usage.LostExcess
+		}
+		return usage.NotLost
 	}
 	if c.sampled && !c.isProven {
-		if isForeign(c.prev) || state.EarliestStart == 0 && c.startMoved(s) != 0 {
+		if lossOf(c.prev) != usage.NotLost || state.EarliestStart == 0 && c.startMoved(s) != 0 {
 			c.series = series{}
 		}
 		if !c.sampled || isComparable && !c.hasAmount { // the snapshot may be of another pod, too
 			c.pod.snapshot, c.pod.changed, a.dropped = nil, true, true
 		}
 	}
-	if isForeign(readingOf(s)) {
+	if loss := lossOf(readingOf(s)); loss != usage.NotLost {
 		a.hasForeign = true
 		if !state.Running {
 			a.ended, a.dropped = append(a.ended, c), true
 		}
-		return false
+		return loss
 	}
 	c.isProven = isComparable && !isEarlier(readingOf(s))
 	c.isNew = c.isNew && s.StartedAt >= state.EarliestStart // a start before the pod's is not its own
-	return true
+	return usage.NotLost
 }
 
 // earliestOfOnly returns the time before which no container of a pod can have started, if no other pod of
