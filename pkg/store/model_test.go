@@ -45,6 +45,8 @@ type modelNode struct {
 	ended        map[containerKey]*modelContainer
 	removed      map[podKey]usage.Time
 	pods         map[podKey]*usage.Pod // the last complete snapshot of each pod of the node (7)
+	lost         usage.Loss            // why the last sample could not be used
+	lostOf       map[podKey]loss       // the same of a container of each pod
 	changed      map[podKey]bool       // whether a container has ended since, or has a new metric
 }
 
@@ -52,6 +54,12 @@ type modelContainer struct {
 	metric
 	lastSeen usage.Time
 	endedAt  usage.Time
+}
+
+// loss is why the last sample of a container could not be used.
+type loss struct {
+	why       usage.Loss
+	container string
 }
 
 // evidence are the bounds of a clock's offset that one response proves.
@@ -221,6 +229,7 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 			n.self.next(r.node, in)
 		}
 	}
+	n.lost, n.lostOf = in.lost, map[podKey]loss{}
 
 	isOfRemoved := func(c reported) bool { // 9
 		at, removed := n.removed[c.key.podKey]
@@ -240,14 +249,17 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 			c.absent = n.lastComplete && r.at.Sub(n.lastAt) <= m.maxAge && !n.overlooked(reported)
 		}
 		in.away, c.lastSeen = c.lastSeen < n.lastAt, r.at
-		if m.isOfOtherPod(n, c, reported, in) {
+		if why := m.isOfOtherPod(n, c, reported, in); why != usage.NotLost {
 			foreign = append(foreign, reported.key)
 			if !m.state(n.name, reported.key).Running {
 				ended = append(ended, reported.key)
 			}
-			reported.sample, c.absent = usage.Sample{}, false
+			reported.sample, c.absent = usage.Sample{Loss: why}, false
 		}
 		c.next(reported.sample, in)
+		if _, known := n.lostOf[reported.key.podKey]; in.lost != usage.NotLost && (!known || !c.known) {
+			n.lostOf[reported.key.podKey] = loss{in.lost, reported.key.container}
+		}
 		n.changed[reported.key.podKey] = n.changed[reported.key.podKey] || in.served
 		after[reported.key] = c
 	}
@@ -286,13 +298,13 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 	maps.DeleteFunc(n.removed, func(_ podKey, at usage.Time) bool { return r.at.Sub(at) > 2*time.Minute })
 }
 
-// isOfOtherPod reports whether a container started more than 10 s before the pod in the API server
-// did, or used more than the node can have since (4, 9). A time that the clock may have shown twice
-// proves nothing. It is also of another pod if a pod of the name was removed and the next one has not
-// started.
-func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *incoming) bool {
+// isOfOtherPod returns whether a container started more than 10 s before the pod in the API server did
+// (LostOwner), or used more than the node can have since (LostExcess) (4, 9). A time that the clock may
+// have shown twice proves nothing. It is also of another pod if a pod of the name was removed and the next
+// one has not started.
+func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *incoming) usage.Loss {
 	if c.proven && r.sample.StartedAt == c.since.StartedAt {
-		return false
+		return usage.NotLost
 	}
 	inAPI := m.state(n.name, r.key)
 	now := in.at.Add(n.offset())
@@ -311,27 +323,28 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 	}
 	isYounger := inAPI.PodCreatedAt > n.setBackAt // than the last step back
 	isEarlier := func(s usage.Sample) bool { return isEarlierThan(s, earliest) }
-	isOther := func(s usage.Sample) bool {
+	whyOther := func(s usage.Sample) usage.Loss {
 		used, age := s.CPUSeconds*1e9, now.Sub(inAPI.EarliestStart).Seconds()
 		if inAPI.PodCreatedAt != 0 {
 			age = max(age, in.at.Sub(inAPI.PodCreatedAt).Seconds())
 		}
+		mayHaveMoved := !isYounger && n.setBackTo != 0 && n.setBackTo.Add(-time.Minute) <= s.StartedAt &&
+			s.StartedAt < min(n.shown, now.Add(10*time.Second)) // after the clock was set back
 		switch {
 		case removed && inAPI.EarliestStart == 0 && !inAPI.Running:
-			return true // the next pod has not started
+			return usage.LostOwner // the next pod has not started
 		case unknown:
-			return false
-		case in.capacity != 0 && age <= 3600 && used > float64(in.capacity)*(age*1.1+120):
-			return true // more than the node can have used, unless it had another capacity long ago
+			return usage.NotLost
 		case isYounger && now < n.shown && s.StartedAt > now.Add(10*time.Second):
-			return true // from before the clock was set back, and the pod is not
-		case !isYounger && n.setBackTo != 0 && n.setBackTo.Add(-time.Minute) <= s.StartedAt &&
-			s.StartedAt < min(n.shown, now.Add(10*time.Second)):
-			return false // the start may have moved after the clock was set back
-		default:
-			return isEarlier(s)
+			return usage.LostOwner // from before the clock was set back, and the pod is not
+		case isEarlier(s) && !mayHaveMoved:
+			return usage.LostOwner
+		case in.capacity != 0 && age <= 3600 && used > float64(in.capacity)*(age*1.1+120):
+			return usage.LostExcess // more than the node can have used, unless it had another capacity long ago
 		}
+		return usage.NotLost
 	}
+	isOther := func(s usage.Sample) bool { return whyOther(s) != usage.NotLost }
 	if c.since.Has != 0 && !c.proven && (isOther(c.since) || inAPI.EarliestStart == 0 && c.moved(r.sample) != 0) {
 		// everything up to now was of the other pod, or may have been
 		c.metric = metric{}
@@ -343,11 +356,11 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 		n.changed[r.key.podKey] = true
 	}
 	if isOther(r.sample) {
-		return true
+		return whyOther(r.sample)
 	}
 	c.proven = !unknown && !isEarlier(r.sample)
 	c.absent = c.absent && r.sample.StartedAt >= inAPI.EarliestStart // 4
-	return false
+	return usage.NotLost
 }
 
 // overlooked reports whether a new container may have run before (4).
@@ -435,6 +448,7 @@ func (m *model) podFacts(node string, key podKey) (facts PodFacts, reported bool
 	if last := n.pods[key]; last != nil {
 		facts.AsOf = last.AsOf
 	}
+	facts.Lost, facts.LostContainer = n.lostOf[key].why, n.lostOf[key].container
 	return facts, true
 }
 
@@ -443,7 +457,9 @@ func (m *model) nodeFacts(name string) (Facts, bool) {
 	if n == nil {
 		return Facts{}, false
 	}
-	return m.facts(n, &n.self), true
+	facts := m.facts(n, &n.self)
+	facts.Lost = n.lost
+	return facts, true
 }
 
 func (m *model) facts(n *modelNode, v *metric) Facts {
@@ -489,6 +505,7 @@ type incoming struct {
 	away     bool   // whether the scrape before did not mention the container
 	served   bool   // whether the last sample gave an Amount
 	excess   uint64 // the rate above the capacity that the last sample had instead
+	lost     usage.Loss
 }
 
 // ours returns the time of a sample by our clock (3). Nothing was sampled after it arrived.
@@ -536,7 +553,7 @@ type metric struct {
 }
 
 func (v *metric) next(s usage.Sample, in *incoming) {
-	in.served, in.excess = false, 0
+	in.served, in.excess, in.lost = false, 0, s.Loss
 	if v.waits == 0 {
 		v.waits = in.at
 	}
@@ -552,7 +569,7 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 	case v.doubt == 1 && elapsed == 0:
 		// repeated
 	case v.since.Has != 0 && s.CPUSeconds == 0 && v.since.CPUSeconds > 0 && !v.startedLater(s):
-		// 6: not known
+		in.lost = usage.LostZero // 6: not known
 	case v.doubt > 0:
 		doubt := v.doubt - 1
 		if in.jumped && (s.At.Add(-in.node.highestBefore) > in.at || elapsed < 0) {
@@ -595,6 +612,8 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		case elapsed > in.model.maxAge:
 			v.proven = false
 			v.restart(s, in)
+		default:
+			in.lost = usage.LostFall
 		}
 	case elapsed < time.Second:
 		v.older = 0 // 1: too short
@@ -629,8 +648,8 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 			v.since, v.skipped, v.refused, v.older = s, usage.Sample{}, usage.Sample{}, 0
 			if !isDense || 4*elapsed >= in.model.rateWindow && !isCoarse { // 1
 				v.serve(s, uint64(nanocores), elapsed, in)
-			} else {
-				in.excess = excess // 10
+			} else if in.excess = excess; excess > 0 { // 10
+				in.lost = usage.LostExcess
 			}
 		}
 	}
@@ -668,7 +687,7 @@ func (v *metric) refuse(s usage.Sample, nanocores float64, in *incoming) {
 			}
 		}
 	}
-	v.refused, in.excess = s, uint64(min(nanocores, math.MaxInt64))
+	v.refused, in.excess, in.lost = s, uint64(min(nanocores, math.MaxInt64)), usage.LostExcess
 }
 
 // isOther reports whether the start time shows another container (4).

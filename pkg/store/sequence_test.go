@@ -850,16 +850,14 @@ func (p *player) checkNode(k *kubelet) {
 	p.compareWithTruth(k, k.self, got.Amount)
 }
 
-// checkFacts compares what the store knows of the samples of a node with the model, which has no losses.
+// checkFacts compares what the store knows of the samples of a node with the model.
 func (p *player) checkFacts(k *kubelet) {
 	got, known := p.store.NodeFacts(k.name)
-	got.Lost = usage.NotLost
 	if want, wantKnown := p.model.nodeFacts(k.name); got != want || known != wantKnown {
 		p.fail("facts of node %s:\n got %+v, %v\nwant %+v, %v", k.name, got, known, want, wantKnown)
 	}
 	for _, key := range podKeys {
 		got, known := p.store.PodFacts(k.name, key.namespace, key.name)
-		got.Lost, got.LostContainer = usage.NotLost, ""
 		for i := range got.Containers {
 			got.Containers[i].Omitted = false
 		}
