@@ -63,7 +63,7 @@ func (s *Store) PodFacts(nodeName, namespace, name string) (PodFacts, bool) {
 		facts.AsOf = r.snapshot.AsOf
 	}
 	if r.lost != usage.NotLost {
-		facts.Lost, facts.LostContainer = r.lost, r.lostName.Value()
+		facts.Lost, facts.LostContainer = r.lost, r.lostOf.name.Value()
 	}
 	for i, c := range r.containers {
 		facts.Containers[i] = ContainerFacts{c.name.Value(), c.lastSeen < n.scrapedAt, n.facts(&c.series)}

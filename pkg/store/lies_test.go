@@ -383,3 +383,28 @@ func TestMeanSinceWrongStart(t *testing.T) { // rule 4
 		})
 	})
 }
+
+// TestLostContainer checks that the loss of a pod is that of the container whose value is the oldest: the pod
+// has no metrics because of b, while a has lost one sample only.
+func TestLostContainer(t *testing.T) {
+	s := newStoreWith(&ContainerState{Running: true, Alive: true})
+	real := func(now float64) usage.Sample { return sample(now, 100+now/10) }
+	for now := 0.0; now < 90; now += 15 {
+		b := real(now)
+		if now >= 30 {
+			b = unknown(now)
+		}
+		sc := scrape(now, two(real(now), b)...)
+		sc.DropUnknown()
+		s.Put("n1", sc)
+	}
+	fallen := two(sample(90, 1), unknown(90))
+	for _, containers := range [][]usage.ContainerSample{fallen, {fallen[1], fallen[0]}} {
+		sc := scrape(90, containers...)
+		sc.DropUnknown()
+		s.Put("n1", sc)
+		if f, _ := s.PodFacts("n1", "n", "p"); f.Lost != usage.LostZero || f.LostContainer != "b" {
+			t.Errorf("got the loss %d of %q, want that of b", f.Lost, f.LostContainer)
+		}
+	}
+}

@@ -60,6 +60,7 @@ type modelContainer struct {
 type loss struct {
 	why       usage.Loss
 	container string
+	of        *modelContainer
 }
 
 // evidence are the bounds of a clock's offset that one response proves.
@@ -257,8 +258,9 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 			reported.sample, c.absent = usage.Sample{Loss: why}, false
 		}
 		c.next(reported.sample, in)
-		if _, known := n.lostOf[reported.key.podKey]; in.lost != usage.NotLost && (!known || !c.known) {
-			n.lostOf[reported.key.podKey] = loss{in.lost, reported.key.container}
+		lost, known := n.lostOf[reported.key.podKey]
+		if in.lost != usage.NotLost && (!known || lost.of.known && (!c.known || c.asOf < lost.of.asOf)) {
+			n.lostOf[reported.key.podKey] = loss{in.lost, reported.key.container, c}
 		}
 		n.changed[reported.key.podKey] = n.changed[reported.key.podKey] || in.served
 		after[reported.key] = c

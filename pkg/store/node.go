@@ -63,8 +63,7 @@ type podReport struct {
 	hash       uint32       // of the key
 	changed    bool         // whether the containers or their Amounts have changed since the snapshot
 	lost       usage.Loss   // why the last scrape had no sample of one of the containers that could be used
-	// lostName is the name of that container, if lost is set. One without an Amount comes before others.
-	lostName unique.Handle[string]
+	lostOf     *container   // that container, if lost is set; of several, the one with the oldest Amount
 }
 
 // container is one container of a pod.
@@ -73,6 +72,14 @@ type container struct {
 	name unique.Handle[string] // keeps a container in the size class of 128 bytes (TestSizeOfContainers)
 	series
 	lastSeen usage.Time // when a scrape last mentioned it, by our clock
+}
+
+// amountAt returns when the Amount was sampled, by our clock; 0: there is none.
+func (c *container) amountAt() usage.Time {
+	if !c.hasAmount {
+		return 0
+	}
+	return c.asOf
 }
 
 func (c *container) key() containerKey { return containerKey{c.pod.key, c.name.Value()} }
@@ -153,8 +160,8 @@ func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) {
 		if c.observe(s, a) {
 			c.pod.changed = true
 		}
-		if a.lost != usage.NotLost && (c.pod.lost == usage.NotLost || !c.hasAmount) {
-			c.pod.lost, c.pod.lostName = a.lost, c.name
+		if a.lost != usage.NotLost && (c.pod.lost == usage.NotLost || c.amountAt() < c.pod.lostOf.amountAt()) {
+			c.pod.lost, c.pod.lostOf = a.lost, c
 		}
 	}
 	if len(a.ended) > 0 {
