@@ -65,7 +65,8 @@ func (s *state) finish() error {
 	}
 	s.dst.DropUnknown()
 	badTimes := s.dst.Skipped[usage.BadTime] > 0
-	return s.result(s.dst.Node.Has != 0 || slices.ContainsFunc(s.dst.Containers, func(c usage.ContainerSample) bool {
+	hasNode := s.dst.Node.Has != 0 || s.dst.Node.Loss == usage.LostZero
+	return s.result(hasNode || slices.ContainsFunc(s.dst.Containers, func(c usage.ContainerSample) bool {
 		return c.Has != 0 || !badTimes
 	}))
 }

@@ -99,7 +99,10 @@ func TestTextErrors(t *testing.T) {
 	const node, tomorrow = "node_cpu_usage_seconds_total 1", " 1795305768000\n"
 	decode := textDecoder(0)
 	for want, texts := range map[reason.Reason][]string{
-		"": {node + tomorrow + "node_memory_working_set_bytes 1\n", node + tomorrow + cpu + " 1\n"},
+		"": {
+			node + tomorrow + "node_memory_working_set_bytes 1\n", node + tomorrow + cpu + " 1\n",
+			"node_cpu_usage_seconds_total 0\nnode_memory_working_set_bytes 0\n", // not known, and no containers
+		},
 		reason.NoSamples: {
 			"", "\n\n", "node_cpu_usage_seconds_total NaN\n", cpuName + " 1\n",
 			"pod_cpu_usage_seconds_total{namespace=\"n\",pod=\"p\"} 1\n", "resource_scrape_error 0\n",
