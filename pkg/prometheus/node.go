@@ -102,7 +102,11 @@ func (s *Source) add(k kind, series *decode.Series, result *Result) bool {
 	}
 	hash := labelHash(series)
 	if k.isCounter() {
-		points := slices.DeleteFunc(series.Points, func(p point) bool { return n.foreign[foreign{c, p.At}] })
+		hasUsed := c.last.Value > 0 // so a counter of 0 is not known: usage.Scrape.DropUnknown sees only the newest
+		points := slices.DeleteFunc(series.Points, func(p point) bool {
+			hasUsed = hasUsed || p.Value > 0
+			return n.foreign[foreign{c, p.At}] || hasUsed && p.Value == 0
+		})
 		if len(points) > 0 {
 			s.offer(n, c, hash, points, start)
 		}

@@ -63,6 +63,10 @@ func TestRates(t *testing.T) {
 		{"a restart with the newest sample, above the last one",
 			[][]float64{{-50, 1, -35, 4}, {-50, 1, -35, 4, -20, 500, -5, 300}, {-20, 500, -5, 300, -1, 302}},
 			[]string{"app 200 15s", "app 200 15s", "app 500 4s"}},
+		{"zero after more is unknown", [][]float64{{-65, 100, -50, 103}, {-65, 100, -50, 103, -35, 0}, {-35, 0, -20, 109}},
+			[]string{"app 200 15s", "app 200 15s", "app 200 30s"}},
+		{"zero after more in one response is unknown", [][]float64{{-50, 103, -35, 106, -20, 0, -5, 112}},
+			[]string{"app 200 30s"}},
 		{"zero is data", [][]float64{{-20, 0, -5, 0}}, []string{"app 0 15s"}},
 		// No rate covers more than the maximum age of a sample.
 		{"the engine was away for 2 minutes", [][]float64{{-125, 100}, {-5, 136}, {-5, 136, -1, 140}},
