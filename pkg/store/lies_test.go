@@ -3,6 +3,7 @@ package store
 import (
 	"math"
 	"testing"
+	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -359,6 +360,20 @@ func TestTimesInWholeSeconds(t *testing.T) { // rule 1
 		}
 		if window != tc.window {
 			t.Errorf("after %v s: got a window of %v s, want %v s", tc.at, window, tc.window)
+		}
+	}
+	for rateWindow := 1; rateWindow <= 15; rateWindow++ { // of any length, there are metrics
+		for interval := 1.0; interval <= 5; interval++ {
+			s := newWideStore(time.Duration(rateWindow) * time.Second)
+			for i := range 30 {
+				now := interval * float64(i)
+				truncated := sample(now, now)
+				truncated.At -= truncated.At % 1e9
+				s.Put("n1", scrape(now, one(truncated)...))
+				if now >= 20 && s.Pod("n1", "n", "p", at(now)) == nil {
+					t.Fatalf("--rate-window=%ds, every %v s: no metrics after %v s", rateWindow, interval, now)
+				}
+			}
 		}
 	}
 }

@@ -646,7 +646,7 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 			} else {
 				excess = uint64(min(wide, math.MaxInt64))
 			}
-			isCoarse := s.At%1e9 == 0 && elapsed%1e9 == 0 && elapsed < 10*time.Second
+			isCoarse := s.At%1e9 == 0 && elapsed%1e9 == 0 && elapsed < min(10*time.Second, in.model.rateWindow*2/3)
 			v.since, v.skipped, v.refused, v.older = s, usage.Sample{}, usage.Sample{}, 0
 			if !isDense || 4*elapsed >= in.model.rateWindow && !isCoarse { // 1
 				v.serve(s, uint64(nanocores), elapsed, in)

@@ -16,7 +16,7 @@ const (
 	// and of its timestamp would distort the rate.
 	MinWindow = time.Second
 	// minCoarseWindow is the shortest window between two times in whole seconds. Kubelets truncate them,
-	// so the window may be wrong by one second: by a tenth of it.
+	// so the window may be wrong by one second: by a tenth of it, unless rates should cover even less.
 	minCoarseWindow = 10 * time.Second
 	// StartMargin is how far the start times of one container may differ. A runtime creates a
 	// container some seconds before it starts it, and the API server shows whole seconds.
@@ -106,7 +106,7 @@ func ShortestWindow(rateWindow time.Duration) time.Duration { return max(rateWin
 // IsShort reports whether the window is too short for a rate to be served.
 func (a Amount) IsShort(rateWindow time.Duration) bool {
 	isCoarse := a.At%Time(time.Second) == 0 && a.Window%time.Second == 0
-	return a.Window < ShortestWindow(rateWindow) || isCoarse && a.Window < minCoarseWindow
+	return a.Window < ShortestWindow(rateWindow) || isCoarse && a.Window < min(minCoarseWindow, rateWindow*2/3)
 }
 
 // MeanSinceStart derives an Amount from the first sample of a container that is known to be new, so
