@@ -265,21 +265,13 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 		n.changed[reported.key.podKey] = n.changed[reported.key.podKey] || in.served
 		after[reported.key] = c
 	}
-	size := map[podKey]int{}
-	for key := range n.containers {
-		size[key.podKey]++
-	}
 	for key, c := range n.containers {
 		if after[key] != nil {
 			continue
 		}
 		// 7, 9: a container that a scrape does not mention has ended if the API server says so.
 		state := m.state(n.name, key)
-		limit := m.maxAge
-		if size[key.podKey] > 1 { // 7: the others would be missing until the next scrape
-			limit -= m.maxAge / 4
-		}
-		if state.Running || state.Alive && c.known && r.at.Sub(c.asOf) <= limit {
+		if state.Running || state.Alive && c.known && r.at.Sub(c.asOf) <= m.maxAge {
 			after[key] = c
 			continue
 		}
