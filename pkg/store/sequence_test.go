@@ -735,6 +735,9 @@ func (p *player) put(k *kubelet, s *usage.Scrape, summary bool) {
 	}
 	for _, missing := range [][]usage.Missing{got.Missing, want.Missing} { // in any order
 		slices.SortFunc(missing, func(a, b usage.Missing) int {
+			if a.KubeletRate != b.KubeletRate {
+				return map[bool]int{false: -1, true: 1}[a.KubeletRate]
+			}
 			return cmp.Or(cmp.Compare(a.Since, b.Since), cmp.Compare(a.SampledAt, b.SampledAt),
 				cmp.Compare(a.StartedAt, b.StartedAt))
 		})
