@@ -2,7 +2,6 @@ package filter
 
 import (
 	"container/list"
-	"errors"
 	"net"
 	"net/http"
 	"net/netip"
@@ -15,15 +14,11 @@ import (
 )
 
 const (
-	// connectionMemory is what an open connection takes at most before its first request, in bytes: a frame of HTTP/2
-	// whose length was read takes 256 KiB (TestConnectionMemory).
-	connectionMemory = 384 << 10
-	// maxUnanswered is how many bytes a client may send in addition to those that it received, before its next request
-	// starts: a handshake and maxHeaders. Compressed headers are longer in memory.
-	maxUnanswered = 80 << 10
+	// connectionMemory is what an open connection takes after the handshake, in bytes, and byteMemory what each byte does
+	// that the client sent after that, until a request starts: headers of HTTP/2 are compressed
+	// (TestConnectionMemory).
+	connectionMemory, byteMemory = 64 << 10, 64
 )
-
-var errUnanswered = errors.New("the client sent too much before a request was complete")
 
 // Listener bounds the memory of connections and of the requests on them:
 //
@@ -31,11 +26,11 @@ var errUnanswered = errors.New("the client sent too much before a request was co
 //   - When all take more than a limit, it closes a connection of the address that takes most: the one
 //     that has not started a request for longest. So others always get a place, such as probes.
 //   - The front proxy does not count: see WithRequestLimits.
-//   - It closes a connection whose client sends too many bytes before a request is complete, or does not accept
-//     what is written. A deadline of a stream does not help then, because HTTP/2 resets a stream by a frame that
-//     the client must read.
+//   - What a client sends until a request starts counts, too, in addition to what it received.
+//   - It closes a connection whose client does not accept what is written. A deadline of a stream does not help then,
+//     because HTTP/2 resets a stream by a frame that the client must read.
 //
-// The library ends a handshake, and the headers of HTTP/1, after 32 seconds, and an idle connection after 90.
+// The library ends a handshake, and the headers of HTTP/1, after 32 seconds, and an idle connection of HTTP/1 after 90.
 type Listener struct {
 	net.Listener
 	maxWriteTime time.Duration
@@ -75,7 +70,6 @@ func (l *Listener) Accept() (net.Conn, error) {
 		l.clients[c.address] = c.client
 	}
 	c.place = c.client.connections.PushBack(c)
-	l.mu.Unlock()
 	c.take(connectionMemory)
 	return c, nil
 }
@@ -91,27 +85,31 @@ func addressOf(text string) netip.Prefix {
 // conn is a connection with a deadline for each write.
 type conn struct {
 	net.Conn
-	listener   *Listener
-	address    netip.Prefix
-	client     *client
-	unanswered atomic.Int64              // bytes
-	other      atomic.Pointer[time.Time] // the deadline that the server has set
-	trusted    atomic.Bool
+	listener *Listener
+	address  netip.Prefix
+	client   *client
+	other    atomic.Pointer[time.Time] // the deadline that the server has set
+	trusted  atomic.Bool
 
 	// Protected by the listener's mutex:
-	place  *list.Element // nil: it does not count
-	closed bool
+	place      *list.Element // nil: it does not count
+	unanswered int64         // bytes that were read since a request started, less those that were written
+	closed     bool
 }
 
-// take counts n bytes, and closes a connection if all take too much.
+// take counts n bytes. If all take too much then, it closes connections of the same size. The listener's mutex must be
+// locked, and is unlocked.
 func (c *conn) take(n int64) {
 	l := c.listener
-	l.mu.Lock()
 	l.taken += n
 	c.client.taken += n
-	victim := l.victim()
+	var victims []*conn
+	for victim := l.victim(); victim != nil && n > 0; victim = l.victim() {
+		n -= victim.leave()
+		victims = append(victims, victim)
+	}
 	l.mu.Unlock()
-	if victim != nil {
+	for _, victim := range victims {
 		_ = victim.Close()
 		l.logClosed.Do(func() {
 			klog.ErrorS(nil, "Closed a connection: all connections and requests take too much memory (logged once a minute)",
@@ -120,18 +118,19 @@ func (c *conn) take(n int64) {
 	}
 }
 
-// victim returns the connection to close; nil: none. The mutex must be locked.
+// victim returns the connection to close; nil: none. If the address that takes most has only requests whose connections
+// are closed, these end soon, and no other address suffers. The mutex must be locked.
 func (l *Listener) victim() *conn {
 	if l.taken <= l.limit {
 		return nil
 	}
-	var most *client
+	most := &client{}
 	for _, c := range l.clients {
-		if c.connections.Len() > 0 && (most == nil || c.taken > most.taken) {
+		if c.taken > most.taken {
 			most = c
 		}
 	}
-	if most == nil {
+	if most.connections.Len() == 0 {
 		return nil
 	}
 	victim, _ := most.connections.Front().Value.(*conn)
@@ -146,25 +145,39 @@ func (c *conn) give(n int64) {
 	}
 }
 
-// leave ends the counting of a connection. The listener's mutex must be locked.
-func (c *conn) leave() {
+// leave ends the counting of a connection, and returns what it took. The listener's mutex must be locked.
+func (c *conn) leave() (n int64) {
 	if c.place != nil {
 		c.client.connections.Remove(c.place)
 		c.place = nil
-		c.give(connectionMemory)
+		n = connectionMemory + byteMemory*c.unanswered
+		c.give(n)
 	}
+	return n
+}
+
+// exchange counts n bytes that were read; a negative number: written.
+func (c *conn) exchange(n int64) {
+	c.listener.mu.Lock()
+	n = max(n, -c.unanswered)
+	if c.place == nil || n == 0 {
+		c.listener.mu.Unlock()
+		return
+	}
+	c.unanswered += n
+	c.take(byteMemory * n)
 }
 
 // begin counts a request of n bytes until end is called. It reports whether the connection is still open.
 func (c *conn) begin(n int64) (end func(), open bool) {
-	c.unanswered.Store(0)
 	c.listener.mu.Lock()
 	if c.place == nil {
 		defer c.listener.mu.Unlock()
 		return func() {}, !c.closed
 	}
 	c.client.connections.MoveToBack(c.place)
-	c.listener.mu.Unlock()
+	c.give(byteMemory * c.unanswered)
+	c.unanswered = 0
 	c.take(n)
 	return func() {
 		c.listener.mu.Lock()
@@ -193,10 +206,7 @@ func (c *conn) Close() error {
 // Read implements net.Conn.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if c.unanswered.Add(int64(n)) > maxUnanswered && !c.trusted.Load() {
-		_ = c.Close()
-		return 0, errUnanswered
-	}
+	c.exchange(int64(n))
 	return n, err
 }
 
@@ -216,9 +226,7 @@ func (c *conn) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	n, err := c.Conn.Write(p)
-	if c.unanswered.Add(-int64(n)) < 0 {
-		c.unanswered.Store(0)
-	}
+	c.exchange(-int64(n))
 	return n, err
 }
 

@@ -1,16 +1,20 @@
 package filter
 
 import (
+	"bytes"
 	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	genericapiserver "k8s.io/apiserver/pkg/server"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
@@ -134,16 +138,19 @@ func TestConnectionsAreCounted(t *testing.T) {
 	}
 }
 
-// TestUnansweredBytes checks how much clients can send before a request.
+// TestUnansweredBytes checks how the bytes count that clients send before a request.
 func TestUnansweredBytes(t *testing.T) {
+	const sent = 100
 	for name, test := range map[string]struct {
-		between func(c *conn) // called before the last byte
-		want    bool          // the connection stays open
+		then func(c *conn)
+		want int64 // bytes of them that count
 	}{
-		"nothing":     {func(*conn) {}, false},
-		"a request":   {func(c *conn) { c.begin(0) }, true},
-		"a response":  {func(c *conn) { c.Write([]byte("x")) }, true},
-		"front proxy": {func(c *conn) { c.trust() }, true},
+		"nothing":     {func(*conn) {}, sent},
+		"a request":   {func(c *conn) { c.begin(0) }, 0},
+		"a response":  {func(c *conn) { c.Write(make([]byte, 40)) }, sent - 40},
+		"a long one":  {func(c *conn) { c.Write(make([]byte, 2*sent)) }, 0},
+		"front proxy": {func(c *conn) { c.trust() }, -connectionMemory / byteMemory},
+		"the end":     {func(c *conn) { c.Close() }, -connectionMemory / byteMemory},
 	} {
 		dialed := make(chan net.Conn, 1)
 		l := NewListener(testenv.Listener(dialed), time.Hour, 1<<30)
@@ -154,17 +161,15 @@ func TestUnansweredBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		go func() {
-			client.Write(make([]byte, maxUnanswered))
-			io.CopyN(client, client, 1) // what was written comes back
+			client.Write(make([]byte, sent))
+			io.Copy(io.Discard, client)
 		}()
-		if _, err := io.ReadFull(accepted, make([]byte, maxUnanswered)); err != nil {
+		if _, err := io.ReadFull(accepted, make([]byte, sent)); err != nil {
 			t.Fatal(err)
 		}
-		c := accepted.(*conn)
-		test.between(c)
-		go client.Write([]byte("x"))
-		if _, err := accepted.Read(make([]byte, 1)); (err == nil) != test.want {
-			t.Errorf("%s: the next byte: got error %v", name, err)
+		test.then(accepted.(*conn))
+		if want := connectionMemory + byteMemory*test.want; l.taken != want {
+			t.Errorf("%s: %d bytes count, want %d", name, l.taken, want)
 		}
 		client.Close()
 	}
@@ -180,12 +185,16 @@ func heap() int64 {
 	return int64(stats.HeapAlloc + stats.StackInuse)
 }
 
-// TestConnectionMemory opens connections that take as much memory as the library allows before a request.
-func TestConnectionMemory(t *testing.T) {
-	const connections = 50
-	server := &http.Server{TLSConfig: &tls.Config{
-		Certificates: []tls.Certificate{kubelettest.NewCA().Issue(nil, []net.IP{net.IPv4(127, 0, 0, 1)})},
-	}}
+// serveTLS serves as the library does, and returns the address.
+func serveTLS(t *testing.T, next http.Handler) (address string, l *Listener) {
+	t.Helper()
+	server := &http.Server{
+		MaxHeaderBytes: 1 << 20, IdleTimeout: time.Hour, Handler: WithRequestLimits(next, &genericapiserver.Config{},
+			func() []string { return []string{"/livez"} }),
+		TLSConfig: &tls.Config{
+			Certificates: []tls.Certificate{kubelettest.NewCA().Issue(nil, []net.IP{net.IPv4(127, 0, 0, 1)})},
+		},
+	}
 	//nolint:staticcheck // as the library does
 	if err := http2.ConfigureServer(server, &http2.Server{MaxReadFrameSize: 256 << 10}); err != nil {
 		t.Fatal(err)
@@ -194,25 +203,160 @@ func TestConnectionMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go server.Serve(tls.NewListener(NewListener(tcp, time.Hour, 1<<30), server.TLSConfig))
-	defer server.Close()
+	l = NewListener(NewConfiguring(tcp), time.Hour, 1<<30)
+	go server.Serve(tls.NewListener(l, server.TLSConfig))
+	t.Cleanup(func() { server.Close() })
+	return tcp.Addr().String(), l
+}
+
+func dialTLS(t *testing.T, address, protocol string) net.Conn {
+	t.Helper()
+	client, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// frames returns what a client of HTTP/2 sends first.
+func frames(write func(*http2.Framer)) string {
+	var b bytes.Buffer
+	b.WriteString(http2.ClientPreface)
+	f := http2.NewFramer(&b, nil)
+	_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	write(f)
+	return b.String()
+}
+
+// headerBlock returns compressed headers, with n short ones.
+func headerBlock(n int) []byte {
+	var b bytes.Buffer
+	encoder := hpack.NewEncoder(&b)
+	for _, field := range []string{":method GET", ":scheme https", ":authority localhost", ":path /x"} {
+		name, value, _ := strings.Cut(field, " ")
+		_ = encoder.WriteField(hpack.HeaderField{Name: name, Value: value})
+	}
+	for range n {
+		_ = encoder.WriteField(hpack.HeaderField{Name: "x", Value: "y"})
+	}
+	return b.Bytes()
+}
+
+// TestConnectionMemory opens connections that take as much memory as they can before a request.
+func TestConnectionMemory(t *testing.T) {
+	const connections = 50
+	var headers strings.Builder
+	headers.WriteString("GET / HTTP/1.1\r\n")
+	for i := range 15 << 10 {
+		fmt.Fprintf(&headers, "%c%c%c:\r\n", 'a'+i%26, 'a'+i/26%26, 'a'+i/26/26)
+	}
+	for name, test := range map[string]struct{ protocol, text string }{
+		"a handshake": {"h2", ""},
+		"frame": {"h2", frames(func(f *http2.Framer) {
+			_ = f.WriteRawFrame(http2.FrameSettings, 0, 0, nil)
+		}) + "\x00\x40\x00\x00\x00\x00\x00\x00\x00"}, // 16 KiB, which do not come
+		"headers of HTTP/2": {"h2", frames(func(f *http2.Framer) {
+			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headerBlock(3900)})
+		})},
+		"headers of HTTP/1": {"http/1.1", headers.String()},
+	} {
+		address, l := serveTLS(t, nil)
+		before := heap()
+		for range connections {
+			client := dialTLS(t, address, test.protocol)
+			if _, err := io.WriteString(client, test.text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var took, counted, last int64
+		for took = -1; took != last; { // until all has been read
+			last = took
+			time.Sleep(100 * time.Millisecond)
+			took = (heap() - before) / connections
+		}
+		l.mu.Lock()
+		counted = l.taken / connections
+		l.mu.Unlock()
+		t.Logf("%s: %d bytes take %d, counted are %d", name, len(test.text), took, counted)
+		if took > counted {
+			t.Errorf("%s: a connection takes %d bytes, counted are %d", name, took, counted)
+		}
+	}
+}
+
+// TestClosedConnectionsAreFreed closes connections of HTTP/2 during a request.
+func TestClosedConnectionsAreFreed(t *testing.T) {
+	const connections = 100
+	address, _ := serveTLS(t, nil)
+	attack := func() {
+		client := dialTLS(t, address, "h2")
+		// A body without an end; the window is 0, so the response is not complete. Then a frame that does not come.
+		_, _ = io.WriteString(client, frames(func(f *http2.Framer) {
+			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headerBlock(0), EndHeaders: true})
+		}))
+		reader := http2.NewFramer(nil, client)
+		for {
+			frame, err := reader.ReadFrame()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if frame.Header().Type == http2.FrameHeaders {
+				break
+			}
+		}
+		_, _ = io.WriteString(client, "\x00\x40\x00\x00\x00\x00\x00\x00\x01")
+		client.Close()
+	}
+	attack()
 	before := heap()
 	for range connections {
-		client, err := tls.Dial("tcp", tcp.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+		attack()
+	}
+	for deadline := time.Now().Add(testenv.Patience); ; time.Sleep(10 * time.Millisecond) {
+		each := (heap() - before) / connections
+		if each < 8<<10 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d bytes remain of each closed connection", each)
+		}
+	}
+}
+
+// TestConfiguring checks that a listener accepts requests of this process until one succeeds, and none after Close.
+func TestConfiguring(t *testing.T) {
+	dialed := make(testenv.Listener, 1)
+	l := NewConfiguring(dialed)
+	for range 2 {
+		conn, err := l.Accept()
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer client.Close()
-		frame := "\x04\x00\x00\x04\x00\x00\x00\x00\x00" // settings of 256 KiB, which do not come
-		if _, err := io.WriteString(client, http2.ClientPreface+frame); err != nil {
-			t.Fatal(err)
+		if _, isOwn := conn.(ownConn); !isOwn {
+			t.Errorf("got %T before a request has succeeded", conn)
 		}
+		conn.Close()
 	}
-	var each int64
-	for deadline := time.Now().Add(testenv.Patience); each < 256<<10 && time.Now().Before(deadline); {
-		each = (heap() - before) / connections
+	l.Close()
+	if conn, err := l.Accept(); err == nil {
+		t.Errorf("got %T from a closed listener", conn)
 	}
-	if each < connectionMemory/2 || each > connectionMemory {
-		t.Errorf("a connection takes %d bytes, want %d or a little less", each, connectionMemory)
+
+	// A client sees the settings from its first connection on.
+	address, _ := serveTLS(t, nil)
+	client := dialTLS(t, address, "h2")
+	frame, err := http2.NewFramer(nil, client).ReadFrame()
+	settings, ok := frame.(*http2.SettingsFrame)
+	if err != nil || !ok {
+		t.Fatalf("got %v, %v", frame, err)
+	}
+	for id, want := range map[http2.SettingID]uint32{
+		http2.SettingMaxFrameSize: frameSize, http2.SettingInitialWindowSize: bodyWindow,
+		http2.SettingMaxConcurrentStreams: maxStreams, http2.SettingMaxHeaderListSize: maxRequest + 320,
+	} {
+		if got, _ := settings.Value(id); got != want {
+			t.Errorf("%v is %d, want %d", id, got, want)
+		}
 	}
 }

@@ -50,14 +50,14 @@ const (
 // Requests count as their connection does, see Listener. Only the front proxy does not count, whose certificate is
 // verified as in authentication: all users share its connections, and another filter counts their requests.
 func WithRequestLimits(next http.Handler, config *genericapiserver.Config, listed func() []string) http.Handler {
-	return &requestLimits{next: next, isFrontProxy: frontProxy(config), listed: sync.OnceValue(listed)}
+	return &requestLimits{next: next, config: config, isFrontProxy: frontProxy(config), listed: sync.OnceValue(listed)}
 }
 
 type requestLimits struct {
 	next         http.Handler
+	config       *genericapiserver.Config
 	isFrontProxy authenticator.Request
 	listed       func() []string
-	limitLog     sync.Once
 }
 
 // frontProxy returns an authenticator of requests with the front proxy's certificate.
@@ -74,16 +74,16 @@ func frontProxy(config *genericapiserver.Config) authenticator.Request {
 
 // ServeHTTP implements http.Handler.
 func (l *requestLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	l.limitLog.Do(func() { limitErrorLog(r) })
 	headers := headerSize(r)
 	if conn := connOf(r); conn != nil {
+		if _, isOwn := conn.Conn.(ownConn); isOwn {
+			configureServer(r.Context().Value(http.ServerContextKey).(*http.Server), l.config)
+			return
+		}
 		if !conn.trusted.Load() {
 			if _, ok, _ := l.isFrontProxy.AuthenticateRequest(r); ok {
 				conn.trust()
 			}
-		}
-		if headers > maxHeaders && !conn.trusted.Load() {
-			_ = conn.Close()
 		}
 		end, isOpen := conn.begin(requestMemory + headerMemory*int64(headers+len(r.RequestURI)))
 		defer end()
@@ -198,13 +198,6 @@ func removeTimeout(r *http.Request) {
 	if query := r.URL.Query(); query.Has("timeout") {
 		query.Del("timeout")
 		r.URL.RawQuery = query.Encode()
-	}
-}
-
-// limitErrorLog limits the log of the server of a request: clients can cause a line for each of their connections.
-func limitErrorLog(r *http.Request) {
-	if server, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok && server.ErrorLog != nil {
-		server.ErrorLog.SetOutput(&limitedWriter{server.ErrorLog.Writer(), rate.Sometimes{Interval: time.Second}})
 	}
 }
 

@@ -75,7 +75,8 @@ func (a *assembly) addChecks(config *genericapiserver.Config, required readiness
 func (a *assembly) addFilters(config *genericapiserver.Config, required readiness, codecs serializer.CodecFactory) {
 	writeTime := cmp.Or(a.maxWriteTime, filter.MaxWriteTime)
 	limit := cmp.Or(memoryLimit(), defaultMemoryLimit)
-	config.SecureServing.Listener = filter.NewListener(config.SecureServing.Listener, writeTime, int64(limit/8))
+	config.SecureServing.Listener = filter.NewListener(
+		filter.NewConfiguring(config.SecureServing.Listener), writeTime, int64(limit/8))
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
 		handler = api.WithResponseMemory(handler, codecs, responseMemory(memoryLimit()))
 		handler = genericapiserver.DefaultBuildHandlerChain(handler, config)
