@@ -43,7 +43,7 @@ const (
 )
 
 // WithRequestLimits returns a handler that rejects what no client needs before the library parses, logs or counts
-// anything: long requests, bodies, other paths than those that are served, and methods that write. So no text of a
+// anything: long requests, other paths than those that are served, and methods that write. So no text of a
 // client without credentials gets into logs, labels of metrics or caches. The paths are those that are listed at the
 // first request, and those below metrics.k8s.io, /openapi/v3 and /debug.
 //
@@ -91,8 +91,11 @@ func (l *requestLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	if r.ContentLength != 0 && !isFlag(r) {
+		discardBody(w, r)
+	}
 	if err := l.check(r, headers); err != nil {
-		reject(w, r, err)
+		reject(w, err)
 	} else {
 		removeTimeout(r)
 		l.next.ServeHTTP(w, r)
@@ -119,8 +122,7 @@ var (
 
 // check returns why a request is rejected.
 func (l *requestLimits) check(r *http.Request, headers int) *apierrors.StatusError {
-	path, isFlag := r.URL.Path, r.Method == http.MethodPut && r.URL.Path == "/debug/flags/v"
-	longest := maxTarget
+	path, longest := r.URL.Path, maxTarget
 	if lists.MatchString(path) {
 		longest = maxListTarget
 	}
@@ -136,10 +138,10 @@ func (l *requestLimits) check(r *http.Request, headers int) *apierrors.StatusErr
 			fmt.Sprintf("the selectors, media types and parameters are more than %d", maxElements)
 	case !utf8.ValidString(path) || !l.isServed(path):
 		status, why = http.StatusNotFound, "the path is not served"
-	case !isFlag && r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions:
+	case !isFlag(r) && r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions:
 		status, why = http.StatusMethodNotAllowed, "the API is read-only"
-	case r.ContentLength != 0 && (!isFlag || r.ContentLength < 0 || r.ContentLength > maxBody):
-		status, why = http.StatusRequestEntityTooLarge, "requests have no body"
+	case isFlag(r) && (r.ContentLength < 0 || r.ContentLength > maxBody):
+		status, why = http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", maxBody)
 	default:
 		return nil
 	}
@@ -179,12 +181,26 @@ func (l *requestLimits) isServed(path string) bool {
 		slices.Contains(l.listed(), path)
 }
 
-// reject sends an error. It closes a connection of HTTP/1 whose request has a body, since the server would read that.
-func reject(w http.ResponseWriter, r *http.Request, err *apierrors.StatusError) {
-	if r.ProtoMajor == 1 && r.ContentLength != 0 {
-		w.Header().Set("Connection", "close")
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now())
+// isFlag reports whether a request has a body that is read.
+func isFlag(r *http.Request) bool {
+	return r.Method == http.MethodPut && r.URL.Path == "/debug/flags/v"
+}
+
+// discardBody frees the body of a request, which others ignore, too. With HTTP/1, this reads up to 256 KiB, and the
+// server closes the connection if there is more.
+func discardBody(w http.ResponseWriter, r *http.Request) {
+	controller := http.NewResponseController(w)
+	if r.ProtoMajor == 1 {
+		_ = controller.SetReadDeadline(time.Now().Add(MaxWriteTime))
 	}
+	_ = r.Body.Close()
+	if r.ProtoMajor == 1 {
+		_ = controller.SetReadDeadline(time.Time{})
+	}
+}
+
+// reject sends an error.
+func reject(w http.ResponseWriter, err *apierrors.StatusError) {
 	status := err.Status()
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 	w.Header().Set("Content-Type", "application/json")
