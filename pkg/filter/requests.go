@@ -217,17 +217,27 @@ func removeTimeout(r *http.Request) {
 	}
 }
 
-// limitedWriter drops lines that follow another one within a second, except those that the library only counts.
+// limitedWriter drops lines that follow another one within a second, except those that the library only counts, and the
+// rest of long ones: clients choose the data of GOAWAY.
 type limitedWriter struct {
 	io.Writer
 	sometimes rate.Sometimes
 }
+
+// maxLine is the maximum size of a line in the server's log, in bytes. A stack is shorter.
+const maxLine = 4 << 10
 
 // Write implements io.Writer.
 func (w *limitedWriter) Write(p []byte) (n int, err error) {
 	if bytes.HasPrefix(p, []byte("http: TLS handshake error")) {
 		return w.Writer.Write(p)
 	}
-	w.sometimes.Do(func() { _, err = w.Writer.Write(p) })
+	w.sometimes.Do(func() {
+		line := p
+		if len(line) > maxLine {
+			line = append(slices.Clip(line[:maxLine]), "…\n"...)
+		}
+		_, err = w.Writer.Write(line)
+	})
 	return len(p), err
 }

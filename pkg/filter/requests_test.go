@@ -12,7 +12,9 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
+	"golang.org/x/time/rate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -143,6 +145,22 @@ func TestBodiesAreIgnored(t *testing.T) {
 		if response.StatusCode != http.StatusOK || response.ProtoMajor != 2 {
 			t.Errorf("a body of %d bytes: got %s, %s", len(body), response.Proto, response.Status)
 		}
+	}
+}
+
+// TestErrorLogIsLimited checks how much clients can write into the log of the server.
+func TestErrorLogIsLimited(t *testing.T) {
+	const handshake = "http: TLS handshake error from 10.0.0.1:1: EOF\n"
+	var log bytes.Buffer
+	w := &limitedWriter{&log, rate.Sometimes{Interval: time.Hour}}
+	goAway := "http2: received GOAWAY " + strings.Repeat("x", 64<<10) + "\n"
+	for _, line := range []string{goAway, goAway, handshake, handshake} {
+		if n, err := io.WriteString(w, line); n != len(line) || err != nil {
+			t.Errorf("got %d, %v", n, err)
+		}
+	}
+	if got, want := log.String(), goAway[:maxLine]+"…\n"+handshake+handshake; got != want {
+		t.Errorf("got %d bytes, want %d", len(got), len(want))
 	}
 }
 
