@@ -15,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/klog/v2"
 )
 
 const (
@@ -33,13 +34,16 @@ const (
 // NewConfiguring returns a listener that accepts a request of this process before any connection of a client. The
 // library's http.Server can only be found in a request. WithRequestLimits recognizes that one by its connection, and
 // changes the settings of the server. The request is repeated until it succeeds: there may be no certificate yet.
-func NewConfiguring(l net.Listener) net.Listener { return &configuring{Listener: l} }
+func NewConfiguring(l net.Listener) net.Listener {
+	return &configuring{Listener: l, logFailed: rate.Sometimes{Interval: logInterval}}
+}
 
 type configuring struct {
 	net.Listener
 	configured bool
 	own        chan error // the result of the last request; nil: there is none
 	closed     atomic.Bool
+	logFailed  rate.Sometimes
 }
 
 // ownConn is the server's end of a connection of this process.
@@ -54,8 +58,10 @@ func (l *configuring) Accept() (net.Conn, error) {
 			go func() { l.own <- requestOwn(client) }()
 			return ownConn{server}, nil
 		}
-		l.configured, l.own = <-l.own == nil, nil
-		if !l.configured {
+		err := <-l.own
+		l.configured, l.own = err == nil, nil
+		if err != nil {
+			l.logFailed.Do(func() { klog.ErrorS(err, "No client is accepted yet: the first request of this process failed") })
 			time.Sleep(ownPause)
 		}
 	}

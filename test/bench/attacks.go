@@ -37,6 +37,7 @@ type malicious struct {
 	headers int    // bytes of short headers
 	body    int    // bytes
 	bytes   string // sent after the handshake, in place of requests
+	ends    bool   // the client closes the connection after these bytes
 }
 
 const randomToken = "random"
@@ -73,6 +74,13 @@ func attacks() (list []attack) {
 			request: func() malicious {
 				return malicious{bytes: http2.ClientPreface + "\x04\x00\x00\x04\x00\x00\x00\x00\x00"}
 			}},
+		{name: "compressed headers of 1 MiB without an end", connections: 330, addresses: 10, http2: true,
+			request: func() malicious { return malicious{bytes: opening(30000, false)} }},
+		{name: "connections that end during a request", connections: 100, addresses: 10, http2: true,
+			// with a frame of 256 KiB that does not come
+			request: func() malicious {
+				return malicious{bytes: opening(0, true) + "\x04\x00\x00\x00\x00\x00\x00\x00\x01", ends: true}
+			}},
 		{name: "no HTTP/2 after the handshake", connections: 20, addresses: 10, http2: true,
 			request: func() malicious { return malicious{bytes: strings.Repeat("x", 100)} }},
 		{name: "list by the administrator, bodies", connections: 62, addresses: 10, http2: true, administrator: true,
@@ -100,6 +108,30 @@ func attacks() (list []attack) {
 		}
 	}
 	return list
+}
+
+// opening returns the first frames of a client of HTTP/2: settings without a window, and short headers, which the last
+// frame may end.
+func opening(headers int, end bool) string {
+	var b bytes.Buffer
+	b.WriteString(http2.ClientPreface)
+	framer := http2.NewFramer(&b, nil)
+	_ = framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	var block bytes.Buffer
+	encoder := hpack.NewEncoder(&block)
+	for _, field := range [][2]string{
+		{":method", http.MethodGet}, {":scheme", "https"}, {":authority", "localhost"}, {":path", allPods},
+	} {
+		_ = encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]})
+	}
+	for range headers {
+		_ = encoder.WriteField(hpack.HeaderField{Name: "x", Value: "y"})
+	}
+	_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Next(frameSize), EndHeaders: end})
+	for block.Len() > 0 {
+		_ = framer.WriteContinuation(1, false, block.Next(frameSize))
+	}
+	return b.String()
 }
 
 // requester sends requests of an attacker over one connection.
@@ -160,6 +192,10 @@ func (r *requester) streams(ctx context.Context, conn net.Conn, next func() mali
 	if text := next().bytes; text != "" {
 		_, _ = io.WriteString(conn, text)
 		r.sent.Add(1)
+		if next().ends {
+			_ = program.Sleep(ctx, 20*time.Millisecond) // until the server has read them
+			return
+		}
 		_, _ = io.Copy(io.Discard, conn)
 		return
 	}
