@@ -23,8 +23,8 @@ const (
 // Listener bounds the memory of connections and of the requests on them:
 //
 //   - It counts them by the client's address, and by the /64 of an IPv6 address, from the first byte on.
-//   - When all take more than a limit, it closes a connection of the address that takes most: the one
-//     that has not started a request for longest. So others always get a place, such as probes.
+//   - When all take more than a limit, it closes connections of the address that takes most: those that have not
+//     started a request for longest. So others always get a place, such as probes.
 //   - The front proxy does not count: see WithRequestLimits.
 //   - What a client sends until a request starts counts, too, in addition to what it received.
 //   - It closes a connection whose client does not accept what is written. A deadline of a stream does not help then,
@@ -118,19 +118,19 @@ func (c *conn) take(n int64) {
 	}
 }
 
-// victim returns the connection to close; nil: none. If the address that takes most has only requests whose connections
-// are closed, these end soon, and no other address suffers. The mutex must be locked.
+// victim returns the connection to close; nil: none. No address suffers that takes at most an equal share, since requests
+// whose connections are closed may take the rest until they end. The mutex must be locked.
 func (l *Listener) victim() *conn {
 	if l.taken <= l.limit {
 		return nil
 	}
 	most := &client{}
 	for _, c := range l.clients {
-		if c.taken > most.taken {
+		if c.connections.Len() > 0 && c.taken > most.taken {
 			most = c
 		}
 	}
-	if most.connections.Len() == 0 {
+	if most.taken*int64(len(l.clients)) <= l.limit {
 		return nil
 	}
 	victim, _ := most.connections.Front().Value.(*conn)

@@ -104,6 +104,29 @@ func TestConnectionsAreShared(t *testing.T) {
 	}
 }
 
+// TestEqualSharesAreKept checks that requests whose connections are closed, until they end, cause nothing to be closed of
+// addresses with an equal share, and that others cannot take more.
+func TestEqualSharesAreKept(t *testing.T) {
+	dialed := make(chan net.Conn, 1)
+	l := NewListener(testenv.Listener(dialed), time.Hour, 4*connectionMemory)
+	heavy := accept(t, l, dialed, "10.0.0.1:1")
+	end, _ := heavy.begin(10 * connectionMemory)
+	if !heavy.closed {
+		t.Error("the connection of a request that takes too much is open")
+	}
+	one, other := accept(t, l, dialed, "10.0.0.2:1"), accept(t, l, dialed, "10.0.0.3:1")
+	if one.closed || other.closed {
+		t.Error("a connection of an address with an equal share was closed")
+	}
+	again := accept(t, l, dialed, "10.0.0.3:2")
+	if one.closed || !other.closed || again.closed {
+		t.Errorf("closed: %t, %t, %t; want the earlier one of the address with two", one.closed, other.closed, again.closed)
+	}
+	if end(); accept(t, l, dialed, "10.0.0.3:3").closed || again.closed {
+		t.Error("a connection was closed although there is memory")
+	}
+}
+
 // TestConnectionsAreCounted checks that nothing counts that has ended, or that is of the front proxy.
 func TestConnectionsAreCounted(t *testing.T) {
 	dialed := make(chan net.Conn, 1)
