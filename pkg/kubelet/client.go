@@ -114,7 +114,6 @@ func (c *Client) get(
 	ctx, cancel = context.WithTimeout(ctx, timeout)
 	defer cancel()
 	start := time.Now()
-	startedAt := c.config.Clock.At(start) // not later: the machine may be suspended during the request
 	response, err := t.roundTrip(q.request(ctx, t.endpoint, header), idle, c.connecting, connecting, queued)
 	if err != nil {
 		return nil, t.asTimeout(err, start)
@@ -131,7 +130,7 @@ func (c *Client) get(
 	}
 	x.conn.socket.permit = reading
 	w := c.workspaces.Get().(*workspace)
-	w.scrape.Sent, w.scrape.At, w.scrape.Date = startedAt.Add(x.sent.Sub(start)), at, dateOf(response.Header)
+	w.scrape.Sent, w.scrape.At, w.scrape.Date = c.config.Clock.At(x.sent), at, dateOf(response.Header)
 	err = c.read(response, q, w)
 	if err == nil {
 		err = q.decode(w, t.node)

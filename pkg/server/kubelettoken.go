@@ -14,8 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
-
-	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 const (
@@ -43,20 +41,28 @@ const (
 // must use the current token until it expires without waiting, and must not each send a request.
 type kubeletTokens struct {
 	client          corev1client.ServiceAccountsGetter
-	namespace, name string            // of the ServiceAccount
-	tried           chan struct{}     // closed when the first request has ended
-	now             func() usage.Time // by our clock, which counts suspensions
+	namespace, name string                        // of the ServiceAccount
+	tried           chan struct{}                 // closed when the first request has ended
+	since           func(time.Time) time.Duration // longestSince, except in tests
 
-	mu      sync.Mutex
-	token   string
-	expires usage.Time // of the token, by our clock, less kubeletTokenMargin
-	err     error      // of the last request
+	mu        sync.Mutex
+	token     string
+	requested time.Time     // when the token was requested
+	lifetime  time.Duration // of the token since then, less kubeletTokenMargin
+	err       error         // of the last request
 }
 
-func newKubeletTokens(
-	client corev1client.ServiceAccountsGetter, namespace, name string, now func() usage.Time,
-) *kubeletTokens {
-	return &kubeletTokens{client: client, namespace: namespace, name: name, tried: make(chan struct{}), now: now}
+func newKubeletTokens(client corev1client.ServiceAccountsGetter, namespace, name string) *kubeletTokens {
+	return &kubeletTokens{
+		client: client, namespace: namespace, name: name, tried: make(chan struct{}), since: longestSince,
+	}
+}
+
+// longestSince returns the time since t by the monotonic or the wall clock, whichever is longer: the
+// monotonic one does not count the time for which the machine was suspended.
+func longestSince(t time.Time) time.Duration {
+	now := time.Now()
+	return max(now.Sub(t), now.Round(0).Sub(t.Round(0)))
 }
 
 // errTokenExpired is the error until the token is renewed after this process has stood still.
@@ -73,23 +79,26 @@ func (k *kubeletTokens) Token(ctx context.Context) (string, error) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.now() < k.expires {
+	if k.isValid() {
 		return k.token, nil
 	}
 	return "", cmp.Or(k.err, errTokenExpired)
 }
+
+// isValid reports whether the token has not expired. k.mu is held.
+func (k *kubeletTokens) isValid() bool { return k.since(k.requested) < k.lifetime }
 
 // run renews the token until the context ends.
 func (k *kubeletTokens) run(ctx context.Context) {
 	atFirst := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 10, Cap: time.Minute}
 	backoff := atFirst
 	for first := true; ; first = false {
-		start := k.now()
+		start := time.Now()
 		token, lifetime, err := k.request(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		k.set(token, start.Add(lifetime-kubeletTokenMargin), err)
+		k.set(token, start, lifetime-kubeletTokenMargin, err)
 		if first {
 			close(k.tried)
 		}
@@ -99,9 +108,9 @@ func (k *kubeletTokens) run(ctx context.Context) {
 		} else {
 			delay = backoff.Step()
 		}
-		for end := k.now().Add(delay); k.now() < end; {
+		for ended := time.Now(); k.since(ended) < delay; {
 			select {
-			case <-time.After(min(end.Sub(k.now()), kubeletTokenPause)):
+			case <-time.After(min(delay-k.since(ended), kubeletTokenPause)):
 			case <-ctx.Done():
 				return
 			}
@@ -110,19 +119,19 @@ func (k *kubeletTokens) run(ctx context.Context) {
 }
 
 // set sets the result of a request. An error leaves the token in use.
-func (k *kubeletTokens) set(token string, expires usage.Time, err error) {
+func (k *kubeletTokens) set(token string, requested time.Time, lifetime time.Duration, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
 	case err == nil && k.err != nil:
 		klog.Background().Info("Renewed the token for kubelets")
-	case err != nil && k.err == nil && k.now() < k.expires:
+	case err != nil && k.err == nil && k.isValid():
 		klog.Background().Error(err, "Cannot renew the token for kubelets; the current one stays in use until it expires",
-			"expires", k.expires.Time().Format(time.RFC3339))
+			"expires", k.requested.Add(k.lifetime).UTC().Format(time.RFC3339))
 	}
 	k.err = err
 	if err == nil {
-		k.token, k.expires = token, expires
+		k.token, k.requested, k.lifetime = token, requested, lifetime
 	}
 }
 

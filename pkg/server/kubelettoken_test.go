@@ -17,8 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-
-	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 // tokenServer is an API server for requests for tokens of the ServiceAccount ns/reader. The tokens are
@@ -26,7 +24,7 @@ import (
 type tokenServer struct {
 	corev1client.ServiceAccountInterface // nil
 	t                                    *testing.T
-	suspended                            atomic.Int64 // nanoseconds for which the machine was suspended
+	suspendedAt                          atomic.Pointer[time.Time] // when the machine was suspended for 8 hours
 
 	mu       sync.Mutex
 	requests int           // number of requests
@@ -90,9 +88,14 @@ func (s *tokenServer) wantRequests(want int) {
 func newTestTokens(t *testing.T, s *tokenServer) *kubeletTokens {
 	t.Helper()
 	s.t = t
-	k := newKubeletTokens(s, "ns", "reader", func() usage.Time {
-		return usage.At(time.Now().Add(time.Duration(s.suspended.Load())))
-	})
+	k := newKubeletTokens(s, "ns", "reader")
+	k.since = func(t time.Time) time.Duration {
+		elapsed := longestSince(t)
+		if suspended := s.suspendedAt.Load(); suspended != nil && !t.After(*suspended) {
+			elapsed += 8 * time.Hour
+		}
+		return elapsed
+	}
 	go k.run(t.Context())
 	return k
 }
@@ -170,7 +173,7 @@ func TestKubeletTokensAfterSuspension(t *testing.T) {
 		s := &tokenServer{}
 		k := newTestTokens(t, s)
 		wantToken(t, k, "secret-1", "")
-		s.suspended.Store(int64(8 * time.Hour))
+		s.suspendedAt.Store(new(time.Now()))
 		wantToken(t, k, "", "is being renewed")
 		time.Sleep(kubeletTokenPause)
 		synctest.Wait()

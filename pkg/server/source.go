@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
@@ -32,8 +31,7 @@ func (a *assembly) addScraper() error {
 	a.Kubelet.Clock = a.clock
 	a.addPins()
 	if a.KubeletServiceAccount != "" {
-		tokens := newKubeletTokens(a.clients.CoreV1(), a.namespace, a.KubeletServiceAccount,
-			func() usage.Time { return a.clock.At(time.Now()) })
+		tokens := newKubeletTokens(a.clients.CoreV1(), a.namespace, a.KubeletServiceAccount)
 		a.Kubelet.Token = tokens.Token
 		a.loops = append(a.loops, func(ctx context.Context) {
 			// Before the nodes are known, failures would only delay the token that the first scrapes need.

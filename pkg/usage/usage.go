@@ -4,8 +4,8 @@
 // Scrape.At, Scrape.Sent and each AsOf are by our clock; every other At is by the node's, unless the
 // sample is Untimed.
 //
-// It does no I/O, reads no clock except for suspensions of the machine, and imports only the
-// standard library. docs/numbers.md explains the rules of the numbers to users.
+// It does no I/O, reads no clock, and imports only the standard library. docs/numbers.md explains the
+// rules of the numbers to users.
 package usage
 
 import (
