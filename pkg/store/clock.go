@@ -19,8 +19,9 @@ const (
 	// ignoreSamplesFor is how long samples are not used to estimate a node's clock after one was
 	// ahead of it.
 	ignoreSamplesFor = time.Hour
-	// unreportedFor is longer than a kubelet omits a running container, or than most outages of a node.
-	unreportedFor = 10 * time.Minute
+	// maxSuspicion is the longest time for which start times prove nothing after a clock was set back. It is
+	// longer than most outages of a node, or than a kubelet omits a running container.
+	maxSuspicion = 10 * time.Minute
 )
 
 // bounds are limits of the offset of a node's clock.
@@ -51,10 +52,9 @@ type nodeClock struct {
 	jumpedAt   usage.Time // when the last jump was noticed, by our clock; 0: never
 	beforeJump bounds     // of all responses before that jump
 
-	// When it was noticed for the last time that the clock was set back, by our clock, the earliest time
-	// to which it may ever have been set back, and the latest one that it may have shown before that.
-	// 0: it never was.
-	setBackAt, setBackTo, maxShown usage.Time
+	// When a clock that was set back has passed the times that it shows for the second time, by our clock; 0: it
+	// never was. Until then, a start time does not show which of two containers started first.
+	suspectUntil usage.Time
 
 	aheadAt usage.Time // when a sample was last ahead of its response's Date, by our clock; 0: never
 
@@ -82,9 +82,8 @@ func (c *nodeClock) observe(s *usage.Scrape, maxAge time.Duration) (jumped bool)
 	if c.known && !c.explainedBySlew(next, elapsed, s.At) {
 		c.jumpedAt, c.beforeJump, jumped = s.At, c.bounds, true
 		if next.max < c.min {
-			to := s.At.Add(next.min - elapsed)
-			c.setBackAt, c.setBackTo = s.At, min(to, cmp.Or(c.setBackTo, to))
-			c.maxShown = max(c.maxShown, s.At.Add(c.max))
+			until := max(c.suspectUntil, s.At).Add(c.max - next.min)
+			c.suspectUntil = min(until, s.At.Add(maxSuspicion))
 		}
 	}
 	c.bounds, c.known = next, true
@@ -116,11 +115,8 @@ func (c *nodeClock) offset() time.Duration {
 	return min(max(0, c.min), c.max)
 }
 
-// mayHaveShown reports whether the clock may have shown a start time before it was set back. A container
-// that was not reported before may then be older than it looks.
-func (c *nodeClock) mayHaveShown(start, now usage.Time) bool {
-	return start < c.maxShown && now.Sub(c.setBackAt) <= unreportedFor
-}
+// isSuspect reports whether the clock was set back, and still shows times for the second time.
+func (c *nodeClock) isSuspect(now usage.Time) bool { return now < c.suspectUntil }
 
 // isAfterJump reports whether a sample of the scrape that showed a jump was certainly taken after
 // it. By the clock before the jump, it would be from the future, or older than the previous sample.

@@ -28,9 +28,7 @@ type modelNode struct {
 	jumps         int
 	jumpedAt      usage.Time    // by our clock; 0: never
 	highestBefore time.Duration // the upper bound of the offset before the jump
-	setBackAt     usage.Time    // when that was last noticed
-	shown         usage.Time    // the latest time that the clock may have shown before it was set back
-	setBackTo     usage.Time    // the earliest time that it may have been set back to
+	suspectUntil  usage.Time    // when it has passed the times that it shows for the second time; 0: it never was set back
 	broken        usage.Time    // when evidence last contradicted the bounds; 0: never, or it was a step
 	brokenAbove   bool
 	ahead         usage.Time // when a sample was last ahead of its response's Date; 0: never
@@ -207,8 +205,8 @@ func (m *model) watchClock(n *modelNode, r report) (jumped bool) {
 		if jumped = !again || isStep; jumped {
 			n.jumps++
 			n.jumpedAt, n.highestBefore = r.at, highest
-			if to := last.at.Add(e.min); !above {
-				n.setBackAt, n.setBackTo, n.shown = r.at, min(to, cmp.Or(n.setBackTo, to)), max(n.shown, r.at.Add(highest))
+			if by := highest - e.min; !above {
+				n.suspectUntil = min(max(n.suspectUntil, r.at).Add(by), r.at.Add(10*time.Minute))
 			}
 			m.counts.ClockJumps++
 		}
@@ -289,13 +287,14 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 	n.lastComplete = !r.partial && len(r.containers) == all && len(foreign) == 0
 	// What ended long ago is forgotten.
 	maps.DeleteFunc(n.ended, func(_ containerKey, c *modelContainer) bool { return r.at.Sub(c.endedAt) > 2*time.Minute })
-	maps.DeleteFunc(n.removed, func(_ podKey, at usage.Time) bool { return r.at.Sub(at) > 2*time.Minute })
+	maps.DeleteFunc(n.removed, func(_ podKey, at usage.Time) bool {
+		return r.at.Sub(at) > 2*time.Minute && r.at >= n.suspectUntil
+	})
 }
 
 // isOfOtherPod returns whether a container started more than 10 s before the pod in the API server did
-// (LostOwner), or used more than the node can have since (LostExcess) (4, 9). A time that the clock may
-// have shown twice proves nothing. It is also of another pod if a pod of the name was removed and the next
-// one has not started.
+// (LostOwner), or used more than the node can have since (LostExcess) (4, 9). It is also of another pod if a pod
+// of the name was removed and the next one has not started, or while the clock shows times for the second time.
 func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *incoming) usage.Loss {
 	if c.proven && r.sample.StartedAt == c.since.StartedAt {
 		return usage.NotLost
@@ -303,7 +302,8 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 	inAPI := m.state(n.name, r.key)
 	now := in.at.Add(n.offset())
 	_, removed := n.removed[r.key.podKey]
-	unknown := inAPI.EarliestStart == 0 || inAPI.EarliestStart > now.Add(time.Minute) && inAPI.EarliestStart >= n.shown
+	suspect := in.at < n.suspectUntil
+	unknown := inAPI.EarliestStart == 0 || !suspect && inAPI.EarliestStart > now.Add(time.Minute)
 	earliest := inAPI.EarliestStart
 	isEarlierThan := func(s usage.Sample, t usage.Time) bool {
 		return s.StartedAt != 0 && s.StartedAt.Add(10*time.Second) < t
@@ -315,23 +315,21 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 			earliest = 0
 		}
 	}
-	isYounger := inAPI.PodCreatedAt > n.setBackAt // than the last step back
+	if suspect { // starts may have moved since the clock was set back
+		earliest = min(earliest, now.Add(-10*time.Minute))
+	}
 	isEarlier := func(s usage.Sample) bool { return isEarlierThan(s, earliest) }
 	whyOther := func(s usage.Sample) usage.Loss {
 		used, age := s.CPUSeconds*1e9, now.Sub(inAPI.EarliestStart).Seconds()
 		if inAPI.PodCreatedAt != 0 {
 			age = max(age, in.at.Sub(inAPI.PodCreatedAt).Seconds())
 		}
-		mayHaveMoved := !isYounger && n.setBackTo != 0 && n.setBackTo.Add(-time.Minute) <= s.StartedAt &&
-			s.StartedAt < min(n.shown, now.Add(10*time.Second)) // after the clock was set back
 		switch {
-		case removed && inAPI.EarliestStart == 0 && !inAPI.Running:
-			return usage.LostOwner // the next pod has not started
+		case removed && (suspect || inAPI.EarliestStart == 0 && !inAPI.Running):
+			return usage.LostOwner // the next pod has not started, or nothing shows which of the two has
 		case unknown:
 			return usage.NotLost
-		case isYounger && now < n.shown && s.StartedAt > now.Add(10*time.Second):
-			return usage.LostOwner // from before the clock was set back, and the pod is not
-		case isEarlier(s) && !mayHaveMoved:
+		case isEarlier(s):
 			return usage.LostOwner
 		case in.capacity != 0 && age <= 3600 && used > float64(in.capacity)*(age*1.1+120):
 			return usage.LostExcess // more than the node can have used, unless it had another capacity long ago
@@ -387,7 +385,7 @@ func (n *modelNode) snapshot() {
 	maps.DeleteFunc(n.changed, func(key podKey, _ bool) bool { return pods[key] == nil })
 	for key, names := range pods {
 		slices.Sort(names)
-		s := &usage.Pod{Namespace: key.namespace, Name: key.name, MaxClockShown: n.shown, ClockSetBackAt: n.setBackAt}
+		s := &usage.Pod{Namespace: key.namespace, Name: key.name}
 		var oldest metric
 		whole := true
 		for _, name := range names {
@@ -399,6 +397,7 @@ func (n *modelNode) snapshot() {
 			}
 		}
 		s.At, s.Window, s.AsOf = oldest.At, oldest.Window, oldest.asOf // of the oldest metric
+		s.Suspect = s.AsOf < n.suspectUntil
 		if whole && n.changed[key] {
 			n.pods[key] = s
 			delete(n.changed, key)
@@ -574,9 +573,9 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 	case v.since.Has != 0 && v.since.Untimed != s.Untimed: // 1: times by two clocks
 		v.restart(s, in)
 	case v.since.Has == 0:
-		shown := s.StartedAt < in.node.shown && in.at.Sub(in.node.setBackAt) <= 10*time.Minute // 3: it may look too young
-		reported := in.ours(s).Sub(v.waits)                                                    // for so long, without a value
-		absent := v.absent && !shown && reported <= s.At.Sub(s.StartedAt)+2*time.Second
+		suspect := in.at.Sub(in.node.suspectUntil) <= time.Minute // 3: it may look too young
+		reported := in.ours(s).Sub(v.waits)                       // for so long, without a value
+		absent := v.absent && !suspect && reported <= s.At.Sub(s.StartedAt)+2*time.Second
 		v.restart(s, in)
 		if in.afterJump() && !s.Untimed && s.At.Add(-in.node.highestBefore) <= in.node.jumpedAt {
 			v.doubt = 1 // 3: kubelets repeat samples, so it may be from before the jump

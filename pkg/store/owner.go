@@ -26,11 +26,12 @@ const runsOnFor = time.Hour
 func (n *node) accept(c *container, s *usage.Sample, a *arrival) usage.Loss {
 	state := n.state(c.key())
 	_, isRemoved := n.removed[c.pod.key]
-	runsOn := isRemoved && !state.Running && state.EarliestStart == 0 // the next pod of the name has not started
+	isSuspect := n.clock.isSuspect(a.at)
+	// The next pod of the name has not started, or start times do not tell the two apart.
+	runsOn := isRemoved && (isSuspect || !state.Running && state.EarliestStart == 0)
 	now := a.at.Add(n.clock.offset())
 	// The start is known, and is not by a clock that was set back before this process has seen it.
-	isComparable := state.EarliestStart != 0 &&
-		(state.EarliestStart.Sub(now) <= usage.MaxLead || state.EarliestStart < n.clock.maxShown)
+	isComparable := state.EarliestStart != 0 && (isSuspect || state.EarliestStart.Sub(now) <= usage.MaxLead)
 	startedBefore := func(r reading, t usage.Time) bool {
 		return r.startedAt != 0 && r.startedAt < t.Add(-usage.StartMargin)
 	}
@@ -38,12 +39,15 @@ func (n *node) accept(c *container, s *usage.Sample, a *arrival) usage.Loss {
 	if hasOther := isRemoved || c.isProven && !startedBefore(c.prev, earliest); !hasOther {
 		earliest = state.earliestOfOnly(a.at)
 	}
+	if isSuspect { // the start of a running container may have moved since the clock was set back
+		earliest = min(earliest, now.Add(-maxSuspicion))
+	}
 	isEarlier := func(r reading) bool { return startedBefore(r, earliest) }
 	lossOf := func(r reading) usage.Loss {
 		switch {
-		case runsOn, isComparable && (isEarlier(r) && !n.mayHaveMoved(r, state, now) || n.startedBeforeJump(r, state, now)):
+		case runsOn, isComparable && isEarlier(r):
 			return usage.LostOwner
-		case isComparable && n.usedTooMuch(r, state, a, now): // or the capacity is too low
+		case isComparable && usedTooMuch(r, state, a, now): // or the capacity is too low
 			return usage.LostExcess
 		}
 		return usage.NotLost
@@ -81,25 +85,11 @@ func (s *ContainerState) earliestOfOnly(now usage.Time) usage.Time {
 	return min(s.EarliestStart, s.PodCreatedAt)
 }
 
-// mayHaveMoved reports whether the start time of a container may have moved to an earlier time, because
-// the node's clock was set back after the container had started, and may have shown that time twice.
-func (n *node) mayHaveMoved(r reading, state ContainerState, now usage.Time) bool {
-	c := &n.clock
-	return c.setBackTo != 0 && state.PodCreatedAt <= c.setBackAt && c.setBackTo.Add(-usage.MaxLead) <= r.startedAt &&
-		r.startedAt < min(c.maxShown, now.Add(usage.StartMargin))
-}
-
-// startedBeforeJump reports whether a container started before the node's clock was set back, as that
-// clock has not shown its start since, but the pod in the API server was created after that.
-func (n *node) startedBeforeJump(r reading, state ContainerState, now usage.Time) bool {
-	return state.PodCreatedAt > n.clock.setBackAt && now.Add(usage.StartMargin) < r.startedAt && now < n.clock.maxShown
-}
-
 // usedTooMuch reports whether a counter is above what the node can have used since a container's
 // start in the API server, or since its pod was created there, if that is longer ago: a node's clock
 // may have been ahead when the container started. The margin also covers a clock that was set back by
 // up to usage.MaxLead.
-func (n *node) usedTooMuch(r reading, state ContainerState, a *arrival, now usage.Time) bool {
+func usedTooMuch(r reading, state ContainerState, a *arrival, now usage.Time) bool {
 	age := now.Sub(state.EarliestStart)
 	if state.PodCreatedAt != 0 {
 		age = max(age, a.at.Sub(state.PodCreatedAt))

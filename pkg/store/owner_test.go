@@ -110,8 +110,8 @@ func TestStartsInTheAPIServer(t *testing.T) {
 	}
 }
 
-// TestStartsAfterAClockStep is rule 9 on a node whose clock was set back by two hours, to -7185: a
-// start time proves something unless the clock may have shown it twice since the pod was created.
+// TestStartsAfterAClockStep is rule 9 on a node whose clock was set back by two hours, to -7185: in the next
+// 10 minutes, a pod has no metrics if another one of its name was removed, and start times may have moved.
 func TestStartsAfterAClockStep(t *testing.T) {
 	const hour, own, other = 3600.0, true, false
 	for _, tc := range []struct {
@@ -119,17 +119,19 @@ func TestStartsAfterAClockStep(t *testing.T) {
 		created float64
 		shown   float64 // in the API server
 		start   float64 // in the samples
+		removed float64 // when another pod of the name was; 0: none was
 		isOwn   bool
 	}{
-		{"own", -hour, -hour, -hour, own},
-		{"own, moved since the step", -hour, -hour, -6900, own},
-		{"own, moved since the step to a time that the clock had shown before the start", -hour, -6950, -7100, own},
-		{"own, follows the samples since the step", -hour, -6950, -7190, own},
-		{"own, started after the step", 100, -6950, -6952, own},
-		{"of an older pod from before the time that the clock was set back to", -3000, -6950, -8000, other},
-		{"of an older pod, at a time that the clock has not shown since", -35, -30, -60, other},
-		{"of an older pod, while the pod is from after the step", 100, -6950, -7100, other},
-		{"of an older pod from before the step, which the pod is not", 100, -6950, -60, other},
+		{"own", -hour, -hour, -hour, 0, own},
+		{"own, moved since the step", -hour, -hour, -6900, 0, own},
+		{"own, moved since the step to a time that the clock had shown before the start", -hour, -6950, -7100, 0, own},
+		{"own, follows the samples since the step", -hour, -6950, -7190, 0, own},
+		{"own, started after the step", 100, -6950, -6952, 0, own},
+		{"of an older pod from before the time that the clock was set back to", -3000, -6950, -8000, 0, other},
+		{"of an older pod, at a time that the clock has not shown since", -35, -30, -60, 1, other},
+		{"of an older pod, while the pod is from after the step", 100, -6950, -7100, 99, other},
+		{"of an older pod from before the step, which the pod is not", 100, -6950, -60, 99, other},
+		{"started after the step, and another pod was removed", 100, -6950, -6952, 99, other},
 	} {
 		test := func(t *testing.T, ahead float64, want string) {
 			s := newStoreWith(&ContainerState{Running: true, EarliestStart: at(tc.shown), PodCreatedAt: at(tc.created)})
@@ -139,7 +141,13 @@ func TestStartsAfterAClockStep(t *testing.T) {
 				s.Put("n1", sc)
 			}
 			put(0, 0)
+			if tc.removed == 1 { // before the step
+				s.RemovePod("n1", "n", "p", at(1))
+			}
 			put(15, -2*hour)
+			if tc.removed > 1 {
+				s.RemovePod("n1", "n", "p", at(tc.removed))
+			}
 			for now := 300.0; now <= 330; now += 15 {
 				put(now, ahead, of("p/a", started(tc.start, sample(now+ahead, 100+now/10))))
 			}
@@ -152,6 +160,40 @@ func TestStartsAfterAClockStep(t *testing.T) {
 		t.Run(tc.name+", and the clock is set forwards later", func(t *testing.T) {
 			test(t, 20-2*hour, "at -6850 window 15: a=100m")
 		})
+	}
+}
+
+// TestNextPodAfterAClockStep is rule 9 for a pod that follows another one of its name while the node's clock shows
+// times for the second time. It has metrics when the clock has passed them.
+func TestNextPodAfterAClockStep(t *testing.T) {
+	const end = 300
+	for back, want := range map[float64]float64{2: 45, 40: 75, 100: 135, 200: 240} {
+		var state ContainerState
+		s := newStoreWith(&state)
+		first := end
+		for now := 0.0; now < end; now += 15 {
+			ahead, c := 0.0, of("p/a", sample(now, now/10))
+			if now >= 15 {
+				ahead = -back
+			}
+			if now == 30 {
+				s.RemovePod("n1", "n", "p", at(20))
+				state = ContainerState{Running: true, PodCreatedAt: at(21), EarliestStart: at(22 + ahead)}
+			}
+			if now >= 30 {
+				c = of("p/a", started(23+ahead, sample(now+ahead, (now-23)/5)))
+			}
+			sc := scrape(now, c)
+			sc.Sent, sc.Date = at(now), at(now+ahead)
+			s.Put("n1", sc)
+			if p := s.Pod("n1", "n", "p", at(now)); p != nil && now >= 30 {
+				first = min(first, int(now))
+				expect(t, s, "p", now, fmt.Sprintf("at %v window 15: a=200m", now+ahead))
+			}
+		}
+		if first != int(want) {
+			t.Errorf("the clock was set back by %v s: served from %d s on, want %v s", back, first, want)
+		}
 	}
 }
 

@@ -80,7 +80,6 @@ func snapshotBatch(ready []*podReport, clock *nodeClock) {
 	for i, r := range ready {
 		p, k := &pods[i], len(r.containers)
 		p.Namespace, p.Name = r.key.namespace, r.key.name
-		p.MaxClockShown, p.ClockSetBackAt = clock.maxShown, clock.setBackAt
 		p.Containers, containers = containers[:k:k], containers[k:]
 		for j, c := range r.containers {
 			p.Containers[j] = usage.Container{Name: c.name.Value(), Amount: c.amount}
@@ -88,6 +87,7 @@ func snapshotBatch(ready []*podReport, clock *nodeClock) {
 				p.AsOf, p.At, p.Window = c.asOf, c.amount.At, c.amount.Window
 			}
 		}
+		p.Suspect = clock.isSuspect(p.AsOf)
 		r.snapshot, r.changed = p, false
 	}
 }

@@ -95,7 +95,10 @@ func (n *node) removePod(key podKey, at usage.Time) {
 	n.publishPods(true)
 }
 
-// forgetRemoved forgets the pods that were removed more than rememberFor ago.
+// forgetRemoved forgets the pods that were removed more than rememberFor ago, but not while start times do not
+// tell them and the next ones apart.
 func (n *node) forgetRemoved(now usage.Time) {
-	maps.DeleteFunc(n.removed, func(_ podKey, at usage.Time) bool { return now.Sub(at) > rememberFor })
+	if !n.clock.isSuspect(now) {
+		maps.DeleteFunc(n.removed, func(_ podKey, at usage.Time) bool { return now.Sub(at) > rememberFor })
+	}
 }

@@ -94,7 +94,8 @@ func (s *series) observe(cur *usage.Sample, a *arrival) bool {
 	}
 	if startsOver, fromZero := s.startsOver(cur, a); startsOver {
 		s.restart(cur, a)
-		return fromZero && !a.clock.mayHaveShown(cur.StartedAt, a.at) && s.applyMeanSinceStart(cur, a)
+		// After a clock was set back, a container that was not reported before may be older than it looks.
+		return fromZero && a.at.Sub(a.clock.suspectUntil) > usage.MaxAgeSinceStart && s.applyMeanSinceStart(cur, a)
 	}
 	return s.advance(cur, a)
 }

@@ -278,10 +278,9 @@ type Pod struct {
 	Window time.Duration // of its rate
 	AsOf   Time          // by our clock
 
-	// MaxClockShown is the latest time that the node's clock may have shown before it was set back; 0:
-	// it never was. It shows times up to this one for a second time.
-	MaxClockShown  Time
-	ClockSetBackAt Time // when that was last noticed, by our clock; 0: never
+	// Suspect is set if the node's clock had been set back, and showed times for the second time: it does not
+	// show whether a container had started before its sample was taken.
+	Suspect bool
 }
 
 // PodKey identifies a pod on the node to which it is bound.

@@ -17,10 +17,8 @@ const startDelay = 30 * time.Second
 // current.
 //
 // A container that has just been restarted is ignored: until it has metrics, the last metrics of the
-// whole pod are served. While a clock that was set back shows times that it has shown before, the times
-// of pods that were created before cannot be compared.
+// whole pod are served. The times of a suspect snapshot cannot be compared.
 func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
-	isRepeated := pod.At < pod.MaxClockShown && o.CreatedAt <= pod.ClockSetBackAt
 	hasOne := len(o.Containers) == 0
 	rest := pod.Containers // both are sorted by name
 	for i := range o.Containers {
@@ -34,10 +32,10 @@ func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
 		case !c.Running:
 		case isReported:
 			lead := c.StartedAt.Sub(rest[0].At) // a longer one is by a clock that was set back
-			if !c.Restarted && !isRepeated && c.StartedAt != 0 && lead > 0 && lead < usage.MaxLead {
+			if !c.Restarted && !pod.Suspect && c.StartedAt != 0 && lead > 0 && lead < usage.MaxLead {
 				return false
 			}
-		case !c.Restarted || pod.At >= c.StartedAt.Add(startDelay) && !isRepeated:
+		case !c.Restarted || pod.At >= c.StartedAt.Add(startDelay) && !pod.Suspect:
 			return false
 		}
 	}
