@@ -53,7 +53,7 @@ type cluster struct {
 	future     int  // second of the last sample of the future
 	stepped    int  // second of the last step
 	disturbed  int  // second of the last event
-	settled    int  // second since which the limits of delays are being learned
+	settled    int  // second since which the engine and the server have run without an interruption
 	served     int  // rates
 	recognized int  // refreshes in a row in which times were known to be those of scrapes
 	replaced   int  // second in which the node was replaced
@@ -375,17 +375,8 @@ func (w *cluster) happen() {
 		w.replacePod(s.pod, runsOn)
 	case 's', 'S':
 		steps := []int{4, 5, 10, 25, 60, 120, 300, 400, 420, 440, 600}
-		switch { // shorter steps are hidden
-		case w.cached:
-			steps = steps[4:]
-		case w.interval == 20:
-			steps = steps[3:]
-		case kind == 's':
-			steps = steps[2:]
-		}
 		by := steps[w.IntN(len(steps))]
-		isSmall := max(by, -by) < 25
-		if w.second()-w.settled < 5*w.interval+60 || isSmall && w.second()-max(w.settled, w.stepped) < 20*w.interval {
+		if w.second()-w.stepped < 240 { // else a rate may span two of them
 			return
 		}
 		if kind == 'S' {
@@ -433,9 +424,6 @@ func (w *cluster) happen() {
 			w.ingest(s, 0)
 		}
 	case 'l':
-		if w.second()-w.stepped < 120 {
-			return
-		}
 		w.late, w.settled = w.IntN(15), w.second()
 		w.event("refreshes come at another phase: %d", w.late)
 	}
@@ -507,14 +495,19 @@ func (w *cluster) check() {
 	}
 }
 
-// verify checks that a rate is that between two samples of one process.
+// verify checks that a rate is that between two samples of one process. Across a step of the node's clock, it is
+// wrong by the step.
 func (w *cluster) verify(s *slot, a *usage.Amount, uid inventory.UID) {
 	w.served++
 	s.served = w.second()
 	served, begin := float64(a.CPUNanocores)/1e9, a.At.Add(-a.Window)
 	isAt := func(t, other usage.Time, margin time.Duration) bool { return t.Sub(other).Abs() <= margin }
+	step := w.start.Add(time.Duration(w.stepped) * time.Second)
 	isServed := func(t *truth, value float64, since usage.Time) bool {
 		used, window := t.Value-value, t.when.Sub(since).Seconds()
+		if w.stepped != 0 && since <= step && step <= t.when {
+			window = a.Window.Seconds()
+		}
 		return served >= used/(window+2.1)-1e-3 && served <= used/max(0.01, window-2.1)+1e-3
 	}
 	isTooShort := w.recognized > int(maxAge/interval) && a.Window < minStampedWindow // between times of scrapes

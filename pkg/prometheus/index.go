@@ -52,12 +52,12 @@ func (s *Source) reindex(ctx context.Context) []*node {
 func (s *Source) notePrevious(now usage.Time) {
 	for name, old := range s.index {
 		if s.nodes[name] != old && old.name == name {
-			s.previous[name] = max(old.clock.setAt, old.clock.newest.Add(now.Sub(old.clock.sent)))
+			s.previous[name] = max(old.times.before, old.times.newest.Add(now.Sub(old.times.sent)))
 		}
 	}
 	for name, n := range s.nodes {
 		if s.index[name] != n {
-			n.clock.setAt = max(s.previous[name], min(usage.At(n.object.CreationTimestamp.Time), now))
+			n.times.before = max(s.previous[name], min(usage.At(n.object.CreationTimestamp.Time), now))
 		}
 	}
 	maps.DeleteFunc(s.previous, func(_ string, at usage.Time) bool { return now.Sub(at) > maxWindow })

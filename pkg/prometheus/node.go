@@ -23,7 +23,7 @@ type node struct {
 	containers map[string]*counter // by namespace, pod and name
 	all        []*counter          // counter, then the containers, in a stable order: so the store need not sort them
 	overLimit  bool                // whether the current refresh has more containers than the limit
-	clock      clock
+	times      times
 	foreign    map[foreign]bool // samples that are ignored
 
 	// stamped is above 0 if the times of samples are those of scrapes: the number of refreshes in a row
@@ -115,8 +115,8 @@ func (s *Source) add(k kind, series *decode.Series, result *Result) bool {
 	value := series.Points[len(series.Points)-1].Value
 	if c.refresh == s.refreshes {
 		c.setValue(k, hash, value)
-		if c.startedAt <= n.clock.setAt && c.cur.At.Sub(c.startedAt) <= usage.MaxAgeSinceStart {
-			c.startedAt = 0 // from before the clock was set: the mean since then would be served
+		if c.startedAt <= n.times.before && c.cur.At.Sub(c.startedAt) <= usage.MaxAgeSinceStart {
+			c.startedAt = 0 // of an earlier node of the name: the mean since then would be served
 		}
 	}
 	return true

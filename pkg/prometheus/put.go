@@ -34,13 +34,13 @@ func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) bool {
 	return s.recordNode(n, time.Now())
 }
 
-// prepare drops the samples that are by another clock than those of their node, and restarts series if
-// the node's clock was set. It returns the time that the others are compared with, and whether there are new samples.
+// prepare drops the samples that are by another clock than those of their node. It returns the time that the
+// others are compared with, and whether there are new samples.
 func (s *Source) prepare(n *node, sent usage.Time) (reference usage.Time, hasNew bool) {
 	reference = s.reference(n, sent)
 	apart := s.apart(n, reference)
 	maps.DeleteFunc(n.foreign, func(f foreign, _ bool) bool { // the engine does not return it any more
-		return n.clock.reference.Sub(f.at) > maxAhead+maxWindow
+		return n.times.reference.Sub(f.at) > maxAhead+maxWindow
 	})
 	newest := usage.Time(0)
 	for c := range s.current(n) {
@@ -54,13 +54,10 @@ func (s *Source) prepare(n *node, sent usage.Time) (reference usage.Time, hasNew
 			continue
 		}
 		newest = max(newest, c.cur.At)
-	}
-	wasSet := reference != 0 && n.clock.observe(reference, newest, sent)
-	for c := range s.current(n) {
-		if wasSet || s.isFresh(c) && n.clock.isLate(&c.selection, sent) {
-			c.base, c.startedAt = c.cur, 0 // a new series; the start may be by the clock before
-		}
 		hasNew = hasNew || s.isFresh(c)
+	}
+	if reference != 0 {
+		n.times.observe(reference, newest, sent)
 	}
 	return reference, hasNew
 }

@@ -1,0 +1,107 @@
+package prometheus
+
+import (
+	"slices"
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// times is what is known of the times of a node's samples.
+type times struct {
+	reference usage.Time // of the last refresh with new samples
+	newest    usage.Time // of the samples of that refresh
+	sent      usage.Time // of that refresh, by our clock
+	// before is the time up to which samples may be of an earlier node of the name.
+	before usage.Time
+}
+
+// observe adds the times of a refresh, which was sent at a time by our clock.
+func (t *times) observe(reference, newest, sent usage.Time) {
+	switch {
+	case t.reference.Sub(reference) > maxAhead+maxWindow: // no query can have returned both
+		*t = times{reference: reference, newest: newest, sent: sent}
+	case reference <= t.reference:
+		t.newest = max(t.newest, newest)
+	default:
+		t.reference, t.newest, t.sent = reference, newest, sent
+	}
+}
+
+// startUnit is the resolution of starts in the API server, which truncates them to it.
+const startUnit = time.Second
+
+// since returns the time from which samples are of a container, and not of an earlier one.
+//
+// Times of the kubelet and the start in the API server are by the same clock. Times of scrapes are by the
+// engine's clock. The offset of the node's clock is not known then, so the creation of the pod counts as
+// well: the clocks of the API server and the engine are assumed to agree, that of the node may be behind.
+// The kubelet has read the counter earlier.
+func (t *times) since(start Start, points []point, areOfScrapes bool) usage.Time {
+	started, margin := usage.Time(0), startUnit
+	if areOfScrapes {
+		started, margin = start.PodCreatedAt, startUnit+maxCounterAge
+	}
+	// A start that is further ahead of the samples than they can be late is from before the node's clock
+	// was set back: it shows nothing.
+	if start.At.Sub(max(t.newest, points[len(points)-1].At)) <= maxWindow {
+		started = max(started, start.At)
+	}
+	return max(t.before+1, started.Add(margin))
+}
+
+// from returns the points that are not older than a time.
+func from(points []point, since usage.Time) []point {
+	for len(points) > 0 && points[0].At < since {
+		points = points[1:]
+	}
+	return points
+}
+
+// reference returns the median of the times of the node's newest samples: what the others are
+// compared with. The newest of all could be one sample of the future, which would make all others
+// too old. Containers that have ended do not count, unless there are no others. Of two in the middle,
+// the later one counts, unless it is from the future compared to the reference before.
+func (s *Source) reference(n *node, sent usage.Time) usage.Time {
+	all := s.newest[:0]
+	for c := range s.current(n) {
+		if c.isRunning {
+			all = append(all, c.cur.At)
+		}
+	}
+	if len(all) == 0 {
+		for c := range s.current(n) {
+			all = append(all, c.cur.At)
+		}
+	}
+	if s.newest = all; len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	t, later := &n.times, all[len(all)/2]
+	if t.reference == 0 || later.Sub(t.reference) <= sent.Sub(t.sent)+s.client.window {
+		return later
+	}
+	return all[(len(all)-1)/2]
+}
+
+// apart returns how far a sample may be ahead of the reference of its node. One that is further ahead
+// is by another clock.
+func (s *Source) apart(n *node, reference usage.Time) time.Duration {
+	interval := time.Duration(0)
+	for c := range s.current(n) {
+		if c.second != 0 && c.cur.At <= reference {
+			interval = max(interval, c.cur.At.Sub(c.second))
+		}
+	}
+	if interval == 0 {
+		return s.client.window
+	}
+	return min(interval+maxCounterAge, s.client.window)
+}
+
+// foreign identifies a sample that is by another clock than those of its node.
+type foreign struct {
+	counter *counter
+	at      usage.Time
+}
