@@ -27,6 +27,8 @@ import (
 var (
 	now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	at  = usage.At(now.Add(-10 * time.Second))
+	// nodeAt is at by the clock of a node that agrees with ours.
+	nodeAt = usage.NodeTime(at)
 )
 
 // cluster is what a test serves.
@@ -66,7 +68,7 @@ func configOf(pods, nodes []*inventory.Object, s *store.Store) Config {
 }
 
 func amount(nanocores, memory uint64) usage.Amount {
-	return usage.Amount{CPUNanocores: nanocores, Memory: memory, At: at, Window: 15 * time.Second}
+	return usage.Amount{CPUNanocores: nanocores, Memory: memory, At: nodeAt, Window: 15 * time.Second}
 }
 
 func withSwap(a usage.Amount, swap uint64) usage.Amount {
@@ -88,13 +90,13 @@ func object(namespace, name string, labels ...string) *inventory.Object {
 }
 
 // running adds a container that is running since a time to a pod.
-func running(o *inventory.Object, container string, since usage.Time) *inventory.Object {
+func running(o *inventory.Object, container string, since usage.NodeTime) *inventory.Object {
 	o.Containers = append(o.Containers, inventory.ContainerState{Name: container, Running: true, StartedAt: since})
 	return o
 }
 
 func pod(containers ...usage.Container) *usage.Pod {
-	return &usage.Pod{Containers: containers, At: at, Window: 15 * time.Second, AsOf: at}
+	return &usage.Pod{Containers: containers, At: nodeAt, Window: 15 * time.Second, AsOf: at}
 }
 
 // newCluster returns what most tests serve: five pods with metrics and two without, two nodes with
@@ -103,7 +105,7 @@ func newCluster() *cluster {
 	return &cluster{
 		pods: []*inventory.Object{
 			object("apps", "idle", "app=idle", "tier=back"),
-			running(object("apps", "predecessor"), "main", at.Add(time.Second)),
+			running(object("apps", "predecessor"), "main", nodeAt.Add(time.Second)),
 			object("apps", "no-metrics"),
 			object("apps", "web-1", "app=web", "tier=front"),
 			object("apps", "web-2", "app=web", "tier=front"),

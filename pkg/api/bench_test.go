@@ -24,7 +24,7 @@ import (
 // a cluster in which pods come and go.
 func benchCluster(b *testing.B, pods, nodes int) Config {
 	const namespaces = 50
-	random, started := rand.New(rand.NewPCG(1, 2)), at.Add(-time.Hour)
+	random, started := rand.New(rand.NewPCG(1, 2)), nodeAt.Add(-time.Hour)
 	objects, reported := make([]*inventory.Object, pods), make([][]*usage.Pod, nodes)
 	nodeName := func(i int) string { return fmt.Sprintf("node-%04d", i) }
 	for k, i := range random.Perm(pods) {

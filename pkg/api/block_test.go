@@ -28,17 +28,17 @@ func TestBlocks(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	s := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 1000})
 	scrapes := make([]usage.Scrape, nodeCount)
-	sampleAt := func(at usage.Time, i int) usage.Sample {
+	sampleAt := func(at usage.NodeTime, i int) usage.Sample {
 		return usage.Sample{
 			At: at, StartedAt: at.Add(-time.Hour), Memory: uint64(i+1) << 20,
-			CPUSeconds: float64(i+1) * (at.Sub(usage.At(now)) + time.Hour).Seconds(), Has: usage.HasCPU | usage.HasMemory,
+			CPUSeconds: float64(i+1) * (at.Sub(usage.NodeAt(now)) + time.Hour).Seconds(), Has: usage.HasCPU | usage.HasMemory,
 		}
 	}
 	var podList, nodeList []*inventory.Object
 	for i := range podCount {
 		o := object(fmt.Sprint("team-", i%3), fmt.Sprintf("web-%03d", i), fmt.Sprint("app=", i%2))
 		o.Node = fmt.Sprint("node-", i%nodeCount)
-		node, container, since := i%nodeCount, "main", usage.At(now).Add(-time.Minute)
+		node, container, since := i%nodeCount, "main", usage.NodeAt(now).Add(-time.Minute)
 		switch random.IntN(10) {
 		case 0: // no metrics
 			node = -1
@@ -47,7 +47,7 @@ func TestBlocks(t *testing.T) {
 		case 2: // bound to a node that is not known
 			o.Node = "none"
 		case 3: // the metrics are those of a predecessor
-			since = usage.At(now)
+			since = usage.NodeAt(now)
 		case 4:
 			o.Phase = inventory.PodPending
 		case 5: // only an init container has metrics
@@ -68,9 +68,9 @@ func TestBlocks(t *testing.T) {
 		for _, ago := range []time.Duration{20 * time.Second, 5 * time.Second} {
 			sc := &scrapes[i]
 			sc.At = usage.At(now).Add(-ago)
-			sc.Node = sampleAt(sc.At, i)
+			sc.Node = sampleAt(usage.NodeTime(sc.At), i)
 			for j := range sc.Containers {
-				sc.Containers[j].Sample = sampleAt(sc.At, i+j)
+				sc.Containers[j].Sample = sampleAt(usage.NodeTime(sc.At), i+j)
 			}
 			s.Put(fmt.Sprint("node-", i), sc)
 		}

@@ -131,7 +131,7 @@ func TestPartialObjectMetadata(t *testing.T) {
 
 func TestAgeIsObserved(t *testing.T) {
 	db := amount(2_000_000_000, 8<<30)
-	db.At = at.Add(time.Hour) // by its node's clock
+	db.At = nodeAt.Add(time.Hour)
 	world := newCluster()
 	world.pods[5].Node = "node-c"
 	world.podUsage["data/db"] = &usage.Pod{

@@ -34,7 +34,7 @@ func manyPods(n, labels int) Config {
 		var amounts []usage.Container
 		for i := range containers {
 			container := fmt.Sprint("c", i)
-			running(o, container, at.Add(-time.Hour))
+			running(o, container, nodeAt.Add(-time.Hour))
 			amounts = append(amounts, usage.Container{Name: container, Amount: amount(1, 4096)})
 		}
 		c.pods = append(c.pods, o)
@@ -266,7 +266,7 @@ func TestHostilePodTooLarge(t *testing.T) {
 	many.Labels = inventory.NewLabels(labels)
 	c := &cluster{
 		pods: []*inventory.Object{
-			running(object("containers", "a"), "00000", at.Add(-time.Hour)), object("labels", "a"), many,
+			running(object("containers", "a"), "00000", nodeAt.Add(-time.Hour)), object("labels", "a"), many,
 		},
 		podUsage: map[string]*usage.Pod{
 			"containers/a": pod(reported...), "labels/b": pod(usage.Container{Name: "main", Amount: amount(1, 4096)}),

@@ -55,7 +55,7 @@ func TestMemoryOfStalledLists(t *testing.T) {
 func labeledPods(n int) Config {
 	c := &cluster{podUsage: map[string]*usage.Pod{}}
 	for i := range n {
-		o, set := running(object("apps", fmt.Sprint("web-", i)), "main", at.Add(-time.Hour)), map[string]string{}
+		o, set := running(object("apps", fmt.Sprint("web-", i)), "main", nodeAt.Add(-time.Hour)), map[string]string{}
 		for label := range 32 {
 			set[fmt.Sprintf("key-%d-%d", i, label)] = strings.Repeat("v", 50)
 		}

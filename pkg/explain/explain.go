@@ -84,7 +84,7 @@ func inParentheses(cure string) string {
 type moment struct {
 	*Config
 	now      time.Time
-	at       usage.Time // now, by our clock
+	at       usage.Time // now
 	overall  health.Overall
 	examined map[string]*nodeFinding // by name
 }
@@ -181,7 +181,7 @@ func (m *moment) soon(r reason.Reason, node string) finding {
 		seconds(m.Resolution))
 }
 
-// ago returns a time by our clock as text, such as "12:03:05 UTC (2m10s ago)".
+// ago returns a time as text, such as "12:03:05 UTC (2m10s ago)".
 func (m *moment) ago(t usage.Time) string { return ago(m.now.Add(t.Sub(m.at)), m.now) }
 
 func ago(t, now time.Time) string {

@@ -103,9 +103,9 @@ func never(name string, since time.Duration) store.ContainerFacts {
 	return store.ContainerFacts{Name: name, Facts: store.Facts{Since: atAgo(since)}}
 }
 
-// running is a container that started so long ago, by the node's clock.
+// running is a container that started so long ago.
 func running(name string, started time.Duration) inventory.ContainerState {
-	return inventory.ContainerState{Name: name, Running: true, StartedAt: atAgo(started)}
+	return inventory.ContainerState{Name: name, Running: true, StartedAt: usage.NodeAt(before(started))}
 }
 
 func newWorld() *world {

@@ -30,7 +30,7 @@ func (w *world) play(t *testing.T, nodeCores float64, truths int, lies ...func(a
 		State: func(_, _, _, container string) store.ContainerState {
 			return store.ContainerState{
 				Running: container == "app", Alive: container == "app",
-				EarliestStart: atAgo(time.Hour), PodCreatedAt: atAgo(time.Hour),
+				EarliestStart: usage.NodeAt(before(time.Hour)), PodCreatedAt: atAgo(time.Hour),
 			}
 		},
 	})
@@ -55,7 +55,7 @@ func (w *world) play(t *testing.T, nodeCores float64, truths int, lies ...func(a
 			text += fmt.Sprintf("container_cpu_usage_seconds_total%s %s %s\n", labels, l.cpu, l.stamp)
 			text += fmt.Sprintf("container_memory_working_set_bytes%s %s %d\n", labels, l.memory, at.UnixMilli())
 		}
-		scrape := usage.Scrape{At: usage.At(at), Sent: usage.At(at), Date: usage.At(at.Truncate(time.Second))}
+		scrape := usage.Scrape{At: usage.At(at), Sent: usage.At(at), Date: usage.NodeAt(at.Truncate(time.Second))}
 		if err := new(decode.Text).Decode(&scrape, []byte(text)); err != nil {
 			t.Fatal(err)
 		}

@@ -215,13 +215,12 @@ func (m *moment) startingContainer(c container, n *nodeFinding) (finding, bool) 
 	return m.waiting(r, named(c.Name), c.Facts.Since)
 }
 
-// ageOf returns the time since a container started, and whether it is known. The API server has the
-// start by the node's clock, in whole seconds.
+// ageOf returns the time since a container started, and whether it is known.
 func (m *moment) ageOf(c *inventory.ContainerState, n *nodeFinding) (time.Duration, bool) {
 	if c == nil || c.StartedAt == 0 {
 		return 0, false
 	}
-	age := m.at.Sub(c.StartedAt)
+	age := -c.StartedAt.AheadOf(m.at)
 	if n.health.ClockKnown {
 		age += n.health.ClockOffset
 	}

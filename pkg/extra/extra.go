@@ -34,8 +34,8 @@ type podKey struct{ namespace, name string }
 
 // Report is what one source reports of one node.
 type Report struct {
-	At      usage.Time // when it was requested, or measured if that is known to be earlier, by our clock
-	Expires usage.Time // from when on it is not served, by our clock
+	At      usage.Time // when it was requested, or measured if that is known to be earlier
+	Expires usage.Time // from when on it is not served
 
 	Node       []usage.Resource
 	Containers []ContainerResource

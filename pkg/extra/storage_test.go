@@ -10,17 +10,20 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// storageSample returns a sample that was measured at requested, by a clock that is right.
+// measured is requested, by the clock of a node that is right.
+const measured = usage.NodeTime(requested)
+
+// storageSample returns a sample that was measured then.
 func storageSample(pod, uid, container string, bytes uint64) usage.StorageSample {
 	return usage.StorageSample{
 		Namespace: []byte("default"), Pod: []byte(pod), UID: []byte(uid), Container: []byte(container), Bytes: bytes,
-		At: requested,
+		At: measured,
 	}
 }
 
 func TestStorageSink(t *testing.T) {
-	node := usage.StorageSample{Bytes: 500, At: requested}
-	old := func(s usage.StorageSample) usage.StorageSample { s.At -= usage.Time(maxStorageLag + 1); return s }
+	node := usage.StorageSample{Bytes: 500, At: measured}
+	old := func(s usage.StorageSample) usage.StorageSample { s.At -= usage.NodeTime(maxStorageLag + 1); return s }
 	untimed := func(s usage.StorageSample) usage.StorageSample { s.At = 0; return s }
 	web := []usage.StorageSample{
 		storageSample("web", "u1", "b", 20), storageSample("web", "u1", "a", 10), storageSample("web", "u1", "", 70),
@@ -30,18 +33,18 @@ func TestStorageSink(t *testing.T) {
 		scrape usage.Scrape
 		want   string // of the pod web with the containers a and b, then of the node
 	}{
-		{"everything", usage.Scrape{Date: requested, Storage: append(web, node)}, "[80 20] [500]"},
-		{"no node", usage.Scrape{Date: requested, Storage: web}, "[80 20] []"},
-		{"not whole", usage.Scrape{Date: requested, Storage: web[1:]}, "[] []"},
-		{"another UID", usage.Scrape{Date: requested, Storage: []usage.StorageSample{
+		{"everything", usage.Scrape{Date: measured, Storage: append(web, node)}, "[80 20] [500]"},
+		{"no node", usage.Scrape{Date: measured, Storage: web}, "[80 20] []"},
+		{"not whole", usage.Scrape{Date: measured, Storage: web[1:]}, "[] []"},
+		{"another UID", usage.Scrape{Date: measured, Storage: []usage.StorageSample{
 			storageSample("web", "u0", "a", 1), storageSample("web", "u0", "b", 1), storageSample("web", "u0", "", 1), node,
 		}}, "[] [500]"},
-		{"measured long ago", usage.Scrape{Date: requested, Storage: []usage.StorageSample{
+		{"measured long ago", usage.Scrape{Date: measured, Storage: []usage.StorageSample{
 			old(web[0]), old(web[1]), old(web[2]), node}}, "[] [500]"},
-		{"node measured long ago", usage.Scrape{Date: requested, Storage: append(web, old(node))}, "[80 20] []"},
-		{"no times", usage.Scrape{Date: requested, Storage: []usage.StorageSample{
+		{"node measured long ago", usage.Scrape{Date: measured, Storage: append(web, old(node))}, "[80 20] []"},
+		{"no times", usage.Scrape{Date: measured, Storage: []usage.StorageSample{
 			untimed(web[0]), untimed(web[1]), untimed(web[2]), untimed(node)}}, "[80 20] [500]"},
-		{"the node's clock is behind", usage.Scrape{Date: requested.Add(-time.Hour), Storage: web}, "[80 20] []"},
+		{"the node's clock is behind", usage.Scrape{Date: measured.Add(-time.Hour), Storage: web}, "[80 20] []"},
 		{"the node's clock is not known", usage.Scrape{Storage: []usage.StorageSample{old(web[0]), old(web[1]), old(web[2])}},
 			"[80 20] []"},
 		{"empty", usage.Scrape{}, "[] []"},
@@ -50,7 +53,7 @@ func TestStorageSink(t *testing.T) {
 		sink.IsBound = func(node, namespace, pod, uid string) bool {
 			return node == "node1" && namespace == "default" && (pod == "web" || pod == "db") && uid == "u1"
 		}
-		now := requested.Add(time.Hour) // by our clock
+		now := requested.Add(time.Hour)
 		show := func() string {
 			values := func(list []usage.Resource) (all []string) {
 				for _, r := range list {
@@ -98,7 +101,7 @@ func TestStorageSink(t *testing.T) {
 
 // nodeStorage returns the samples of a node with 64 containers.
 func nodeStorage() *usage.Scrape {
-	s := &usage.Scrape{Sent: requested, Date: requested, Storage: []usage.StorageSample{{Bytes: 5e10, At: requested}}}
+	s := &usage.Scrape{Sent: requested, Date: measured, Storage: []usage.StorageSample{{Bytes: 5e10, At: measured}}}
 	for p := range 32 {
 		name, uid := fmt.Sprintf("deployment-546ccb4d55-%05d", p), strings.Repeat("0", 36)
 		for c := range 2 {

@@ -1,7 +1,7 @@
 // Package health is the vocabulary in which sources of usage report what they know of themselves and
 // of each node: the kubelets that are scraped, the engine that is read instead of them, and the
 // exporters of devices. Metrics, events, the page of nodes and explanations read it, so that they need
-// not know which source there is. Times have monotonic readings, unless they are by a node's clock.
+// not know which source there is. Each time.Time has a monotonic reading.
 package health
 
 import (
@@ -130,8 +130,8 @@ type Node struct {
 	// status is wrong then. 0: it is not.
 	Exceeded uint64
 	// Only an engine knows these. Samples of kubelets are as old as the last success.
-	SampledAt usage.Time    // of the newest sample, by the node's clock; 0: not known
-	Interval  time.Duration // between the two newest samples of one series; 0: not known
+	SampledAt usage.NodeTime // of the newest sample; 0: not known
+	Interval  time.Duration  // between the two newest samples of one series; 0: not known
 }
 
 // ReasonOf returns the reason of a sample that cannot be used. It is empty for usage.NotLost.

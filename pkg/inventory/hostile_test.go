@@ -212,7 +212,7 @@ func TestStatesOfManyContainers(t *testing.T) {
 		o, err := NewObject(p)
 		must(t, err)
 		for i := range containers {
-			if got := o.EarliestStart(fmt.Sprint("container-", i)); got != usage.At(time.Unix(1_003, 0)) {
+			if got := o.EarliestStart(fmt.Sprint("container-", i)); got != usage.NodeAt(time.Unix(1_003, 0)) {
 				t.Fatalf("container %d: got the start %d", i, got)
 			}
 		}

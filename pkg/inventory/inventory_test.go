@@ -173,9 +173,9 @@ func TestNewObject(t *testing.T) {
 			EphemeralContainerStatuses: []corev1.ContainerStatus{runningContainer("debug", 1_004)},
 		},
 	}
-	at := func(second int64) usage.Time { return usage.At(time.Unix(second, 0)) }
+	at := func(second int64) usage.NodeTime { return usage.NodeAt(time.Unix(second, 0)) }
 	want := &Object{
-		Namespace: "n", Name: "p", UID: UIDOf("u"), CreatedAt: at(1_000),
+		Namespace: "n", Name: "p", UID: UIDOf("u"), CreatedAt: usage.At(time.Unix(1_000, 0)),
 		Node: "n1", Phase: PodRunning, StartedAt: at(1_000) + 5, Containers: []ContainerState{
 			{Name: "crashing", Restarted: true, Alive: true}, {Name: "main", StartedAt: at(1_003), Running: true, Alive: true},
 			{Name: "sidecar", StartedAt: at(1_002), Running: true, Alive: true},
@@ -363,13 +363,13 @@ func BenchmarkMemory(b *testing.B) {
 // TestEarliestStart checks the time before which a container cannot have started.
 func TestEarliestStart(t *testing.T) {
 	const pod, main = 1000, 1060
-	running := func(startedAt usage.Time) []ContainerState {
+	running := func(startedAt usage.NodeTime) []ContainerState {
 		return []ContainerState{{Name: "main", Running: true, StartedAt: startedAt}, {Name: "waits"}}
 	}
 	for _, test := range []struct {
 		name, container string
 		object          Object
-		want            usage.Time
+		want            usage.NodeTime
 	}{
 		{"the start of the pod", "main", Object{StartedAt: pod, Containers: running(main)}, pod},
 		{"container that does not run", "waits", Object{StartedAt: pod, Containers: running(main)}, pod},

@@ -24,7 +24,7 @@ type Object struct {
 	// Of pods only:
 	Node       string           // to which the pod is bound; "": none yet
 	Containers []ContainerState // sorted by name; nil if the pod has no container statuses yet
-	StartedAt  usage.Time       // when the kubelet accepted the pod, by the node's clock, in whole seconds; 0: not known
+	StartedAt  usage.NodeTime   // when the kubelet accepted the pod, in whole seconds; 0: not known
 	Phase      Phase
 
 	indexed bool // whether the labels are indexed, and shared by all objects with equal ones
@@ -49,7 +49,7 @@ const (
 // restart policy Always). It may be some seconds older than the kubelet's status.
 type ContainerState struct {
 	Name      string
-	StartedAt usage.Time // by the node's clock, in whole seconds; 0 if the container is not running
+	StartedAt usage.NodeTime // in whole seconds; 0 if the container is not running
 	Running   bool
 	Alive     bool // whether it runs, or waits to be restarted
 	Restarted bool // since the pod was created
@@ -100,7 +100,7 @@ func NewObject(obj any) (*Object, error) {
 		o.Node = pod.Spec.NodeName
 		o.Phase = phaseOf(pod.Status.Phase)
 		if start := pod.Status.StartTime; start != nil {
-			o.StartedAt = usage.At(start.Time)
+			o.StartedAt = usage.NodeAt(start.Time)
 		}
 		o.Containers = containersOf(pod)
 		if o.Phase != PodRunning {
@@ -194,16 +194,16 @@ func stateOf(status *corev1.ContainerStatus, isRestarted bool) ContainerState {
 	hasRun := status.State.Terminated != nil || status.LastTerminationState.Terminated != nil || status.RestartCount > 0
 	state := ContainerState{Name: status.Name, Restarted: status.RestartCount > 0, Alive: hasRun && isRestarted}
 	if running := status.State.Running; running != nil {
-		state.Running, state.Alive, state.StartedAt = true, true, usage.At(running.StartedAt.Time)
+		state.Running, state.Alive, state.StartedAt = true, true, usage.NodeAt(running.StartedAt.Time)
 	}
 	return state
 }
 
-// EarliestStart returns the time before which the container with the name cannot have started, by
-// the node's clock, in whole seconds; 0 if it is not known. That is the start of the pod. A kubelet
-// that lost the status of a pod sets that to a later time, but the start of a running container is
-// always that of the container runtime.
-func (o *Object) EarliestStart(container string) usage.Time {
+// EarliestStart returns the time before which the container with the name cannot have started, in
+// whole seconds; 0 if it is not known. That is the start of the pod. A kubelet that lost the status of
+// a pod sets that to a later time, but the start of a running container is always that of the container
+// runtime.
+func (o *Object) EarliestStart(container string) usage.NodeTime {
 	c := o.Container(container)
 	switch {
 	case c.StartedAt == 0:

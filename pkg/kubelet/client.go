@@ -147,12 +147,12 @@ func (c *Client) get(
 }
 
 // dateOf returns the time of the Date header, or 0 if it is missing or invalid.
-func dateOf(header http.Header) usage.Time {
+func dateOf(header http.Header) usage.NodeTime {
 	date, err := http.ParseTime(header.Get("Date"))
 	if err != nil || !decode.ValidTime(date) {
 		return 0
 	}
-	return usage.At(date)
+	return usage.NodeAt(date)
 }
 
 // Forget removes a node and closes its connection. It must be called after the node's last Fetch

@@ -12,16 +12,16 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// TestResponseTimes checks the times by our clock and the Date header.
+// TestResponseTimes checks the times of requests, and the Date header.
 func TestResponseTimes(t *testing.T) {
 	resource, summary := realResponses(t)
 	const sent = "Fri, 20 Nov 2026 20:16:08 GMT"
 	start := time.Now()
 	clock := usage.NewClock(start.Add(-time.Hour)) // not the default
 	for name, fetch := range fetchFuncs() {
-		for date, want := range map[string]usage.Time{
-			sent:                             usage.Time(1795205768 * 1e9),
-			"Friday, 20-Nov-26 20:16:08 GMT": usage.Time(1795205768 * 1e9), // RFC 850
+		for date, want := range map[string]usage.NodeTime{
+			sent:                             usage.NodeTime(1795205768 * 1e9),
+			"Friday, 20-Nov-26 20:16:08 GMT": usage.NodeTime(1795205768 * 1e9), // RFC 850
 			"":                               0,
 			"1795205768":                     0,
 			"Thu, 01 Jan 1970 00:00:00 GMT":  0,
@@ -93,8 +93,8 @@ func TestNodeClocks(t *testing.T) {
 				if dst.Skipped != [usage.NumSkipReasons]int{} || dst.Node.Has == 0 || len(dst.Containers) != 1 {
 					t.Fatalf("got %+v, want a node and a container", dst)
 				}
-				for _, at := range []usage.Time{dst.Node.At, dst.Containers[0].At} {
-					if off := at.Sub(dst.At.Add(tt.ahead)); off.Abs() > 32*time.Second { // one fault adds 30 s
+				for _, at := range []usage.NodeTime{dst.Node.At, dst.Containers[0].At} {
+					if off := at.AheadOf(dst.At.Add(tt.ahead)); off.Abs() > 32*time.Second { // one fault adds 30 s
 						t.Errorf("got a sample of %v that arrived at %v", at.Time(), dst.At.Time())
 					}
 				}

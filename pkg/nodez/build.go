@@ -103,7 +103,7 @@ func (c *Config) fill(n *Node, source *health.Overall, h *health.Node, now time.
 		n.ClockSkewSeconds = new(seconds(h.ClockOffset))
 	}
 	if h.SampledAt != 0 {
-		n.SampleAgeSeconds = new(seconds(at.Sub(h.SampledAt)))
+		n.SampleAgeSeconds = new(seconds(-h.SampledAt.AheadOf(at)))
 	}
 	if h.Interval != 0 {
 		n.SampleIntervalSeconds = new(seconds(h.Interval))

@@ -19,11 +19,12 @@ import (
 func newEngineWorld(now time.Time) (Config, *healthtest.Source) {
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	at := func(d time.Duration) usage.Time { return usage.NewClock(now).At(now).Add(-d) }
+	nodeAt := func(d time.Duration) usage.NodeTime { return usage.NodeAt(ago(d)) }
 	last := health.Attempts{
 		LastSuccess: ago(5 * time.Second), Last: ago(5 * time.Second), Next: now.Add(10 * time.Second),
 		SucceedingSince: ago(time.Hour),
 	}
-	node := func(name string, sampledAt usage.Time) health.Node {
+	node := func(name string, sampledAt usage.NodeTime) health.Node {
 		return health.Node{Name: name, Attempts: last, Containers: 3, SampledAt: sampledAt, Interval: 30 * time.Second}
 	}
 	gone := last
@@ -39,8 +40,8 @@ func newEngineWorld(now time.Time) (Config, *healthtest.Source) {
 			},
 		},
 		List: []health.Node{
-			node("ahead", at(-7*time.Second)), {Name: "gone", Attempts: gone, SampledAt: at(70 * time.Second)},
-			{Name: "new", Attempts: health.Attempts{Next: last.Next}}, node("ready", at(20*time.Second)),
+			node("ahead", nodeAt(-7*time.Second)), {Name: "gone", Attempts: gone, SampledAt: nodeAt(70 * time.Second)},
+			{Name: "new", Attempts: health.Attempts{Next: last.Next}}, node("ready", nodeAt(20*time.Second)),
 		},
 	}
 	w := &world{

@@ -48,7 +48,9 @@ func (w *world) config(now time.Time) Config {
 }
 
 func (w *world) view(now usage.Time) *view.View {
-	amount := func(asOf usage.Time) usage.Amount { return usage.Amount{At: asOf, Window: 15 * time.Second} }
+	amount := func(asOf usage.Time) usage.Amount {
+		return usage.Amount{At: usage.NodeTime(asOf), Window: 15 * time.Second}
+	}
 	reported, names := map[string][]*usage.Pod{}, map[string]bool{}
 	for name := range w.nodes {
 		names[name] = true

@@ -92,14 +92,14 @@ type slot struct {
 type process struct {
 	id            int // also its memory
 	uid           inventory.UID
-	startedAt     usage.Time // by the node's clock
+	startedAt     usage.NodeTime
 	start         usage.Time // true
 	counter, rate float64
 }
 
 // truth is a sample and its true time.
 type truth struct {
-	point   // by the node's clock
+	point
 	when    usage.Time
 	process *process
 	replica int // that stores it so
@@ -186,8 +186,8 @@ func (w *cluster) startNode() {
 	}
 }
 
-func (w *cluster) now() usage.Time     { return usage.At(time.Now()) }
-func (w *cluster) nodeNow() usage.Time { return w.now().Add(w.ahead) }
+func (w *cluster) now() usage.Time         { return usage.At(time.Now()) }
+func (w *cluster) nodeNow() usage.NodeTime { return usage.NodeAt(time.Now()).Add(w.ahead) }
 
 func (w *cluster) second() int { return int(w.now().Sub(w.start) / time.Second) }
 
@@ -218,7 +218,9 @@ func (w *cluster) update(pod string, uid inventory.UID, f func(o *inventory.Obje
 	}
 }
 
-func wholeSecond(t usage.Time) usage.Time { return usage.At(t.Time().Truncate(time.Second)) }
+func wholeSecond(t usage.NodeTime) usage.NodeTime {
+	return usage.NodeAt(t.Time().Truncate(time.Second))
+}
 
 // replacePod deletes a pod and creates another one of the name. The old one runs on for some seconds.
 func (w *cluster) replacePod(pod string, runsOn int) {
@@ -238,7 +240,7 @@ func (w *cluster) replacePod(pod string, runsOn int) {
 	uid := inventory.UIDOf(newNode(fmt.Sprint(w.lastID), "").UID)
 	w.after(w.IntN(3), func() {
 		w.pods[pod] = &inventory.Object{Namespace: namespace, Name: pod, Node: "n1", UID: uid, Phase: inventory.PodPending,
-			CreatedAt: wholeSecond(w.now())}
+			CreatedAt: usage.At(time.Now().Truncate(time.Second))}
 		w.after(1+w.IntN(4), func() {
 			at := wholeSecond(w.nodeNow())
 			w.after(w.IntN(3), func() {
@@ -323,10 +325,10 @@ func (w *cluster) shift(replica int) time.Duration {
 func (w *cluster) ingest(s *slot, replica int) {
 	r := s.reading
 	if r.replica = replica; w.byScrape {
-		r.At, r.when = w.now(), w.now()
+		r.At, r.when = usage.NodeTime(w.now()), w.now()
 	}
 	r.At = r.At.Add(w.shift(replica))
-	if r.At.Sub(w.now()) > 10*time.Minute {
+	if r.At.AheadOf(w.now()) > 10*time.Minute {
 		return
 	}
 	s.all = append(s.all, r)
@@ -337,7 +339,7 @@ func (w *cluster) ingest(s *slot, replica int) {
 	}
 	store(&s.stored[replica], r.point, w.keepsOld)
 	store(&s.memory[replica], point{At: r.At, Value: float64(r.process.id)}, w.keepsOld)
-	store(&s.starts[replica], point{At: w.now(), Value: float64(r.process.startedAt) / 1e9}, false)
+	store(&s.starts[replica], point{At: usage.NodeTime(w.now()), Value: float64(r.process.startedAt) / 1e9}, false)
 }
 
 func (w *cluster) event(format string, args ...any) {
@@ -501,7 +503,7 @@ func (w *cluster) verify(s *slot, a *usage.Amount, uid inventory.UID) {
 	w.served++
 	s.served = w.second()
 	served, begin := float64(a.CPUNanocores)/1e9, a.At.Add(-a.Window)
-	isAt := func(t, other usage.Time, margin time.Duration) bool { return t.Sub(other).Abs() <= margin }
+	isAt := func(t, other usage.NodeTime, margin time.Duration) bool { return t.Sub(other).Abs() <= margin }
 	step := w.start.Add(time.Duration(w.stepped) * time.Second)
 	isServed := func(t *truth, value float64, since usage.Time) bool {
 		used, window := t.Value-value, t.when.Sub(since).Seconds()
@@ -521,7 +523,7 @@ func (w *cluster) verify(s *slot, a *usage.Amount, uid inventory.UID) {
 		case t.process.uid != uid:
 			problems = append(problems, "its end is of another pod")
 			continue
-		case age > maxAge+45*time.Second+max(0, t.At.Sub(t.when)-maxAhead):
+		case age > maxAge+45*time.Second+max(0, t.At.AheadOf(t.when)-maxAhead):
 			problems = append(problems, fmt.Sprint("age ", age))
 			continue
 		case a.Memory != uint64(t.process.id) && !s.hadFuture:
@@ -541,7 +543,7 @@ func (w *cluster) verify(s *slot, a *usage.Amount, uid inventory.UID) {
 	}
 	w.Fatalf("after %d s: %s/%s: %.3f cores in %v before %v (%v before now): %q\n"+
 		"cached %v, interval %d, ahead %v, keeps old %v, slots %d\n%v",
-		w.second(), s.pod, s.name, served, a.Window, a.At.Sub(w.start), w.now().Sub(a.At), problems,
+		w.second(), s.pod, s.name, served, a.Window, a.At.AheadOf(w.start), -a.At.AheadOf(w.now()), problems,
 		w.cached, w.interval, w.ahead, w.keepsOld, len(w.slots), w.events[max(0, len(w.events)-8):])
 }
 

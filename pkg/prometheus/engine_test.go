@@ -104,7 +104,7 @@ func (e *engine) evaluate(expression string) ([]any, error) {
 	matchers := labelForm.FindAllStringSubmatch(query[3], -1)
 	length, _ := time.ParseDuration(query[4] + "s") // digits
 	ahead, _ := time.ParseDuration(query[5] + "s")
-	end := usage.At(time.Now()).Add(ahead - e.behind)
+	end := usage.NodeAt(time.Now()).Add(ahead - e.behind)
 	result := []any{}
 	for _, selector := range slices.Sorted(maps.Keys(e.series)) {
 		name, labels, _ := strings.Cut(selector, "{")
@@ -146,7 +146,7 @@ type fixture struct {
 	*Source
 	store   *store.Store
 	clock   usage.Clock
-	start   usage.Time
+	start   usage.NodeTime
 	ended   map[string]bool // containers
 	started Start           // of all containers
 }
@@ -205,7 +205,7 @@ func writeFile(t *testing.T, dir, name, content string) (file string) {
 func (e *engine) newFixture(t *testing.T, file string) *fixture {
 	t.Helper()
 	now := time.Now()
-	f := &fixture{T: t, engine: e, clock: usage.NewClock(now), start: usage.At(now.Truncate(time.Millisecond)),
+	f := &fixture{T: t, engine: e, clock: usage.NewClock(now), start: usage.NodeAt(now.Truncate(time.Millisecond)),
 		store: store.New(store.Config{MaxSampleAge: maxAge, MaxContainers: 100}), ended: map[string]bool{}}
 	f.Source = e.newSource(t, Config{
 		File: file, Sink: f.store, Clock: f.clock,
@@ -227,7 +227,7 @@ func newNode(name, address string) *corev1.Node {
 }
 
 // at returns the time at a number of seconds relative to the start of the test.
-func (f *fixture) at(seconds float64) usage.Time {
+func (f *fixture) at(seconds float64) usage.NodeTime {
 	return f.start.Add(time.Duration(seconds * float64(time.Second)))
 }
 

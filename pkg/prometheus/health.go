@@ -87,7 +87,7 @@ func (s *Source) record(ctx context.Context, r *Result, now time.Time) {
 // whether the engine has series of the node. A new node may have none for as long as its first metrics
 // may take.
 func (s *Source) recordNode(n *node, now time.Time) bool {
-	var sampledAt usage.Time
+	var sampledAt usage.NodeTime
 	count, containers := 0, 0
 	newest := &n.counter // the series that tells the interval
 	for c := range s.current(n) {

@@ -57,10 +57,11 @@ func (s *Source) notePrevious(now usage.Time) {
 	}
 	for name, n := range s.nodes {
 		if s.index[name] != n {
-			n.times.before = max(s.previous[name], min(usage.At(n.object.CreationTimestamp.Time), now))
+			created := min(usage.At(n.object.CreationTimestamp.Time), now)
+			n.times.before = max(s.previous[name], usage.NodeTime(created)) // if the clocks agree
 		}
 	}
-	maps.DeleteFunc(s.previous, func(_ string, at usage.Time) bool { return now.Sub(at) > maxWindow })
+	maps.DeleteFunc(s.previous, func(_ string, at usage.NodeTime) bool { return -at.AheadOf(now) > maxWindow })
 }
 
 // byAge sorts nodes by age, the oldest one first.

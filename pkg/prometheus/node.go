@@ -49,7 +49,7 @@ type counter struct {
 	selection
 	ifStamped    *selection // what counts instead if the times are those of scrapes; nil: the same
 	memory, swap uint64
-	startedAt    usage.Time
+	startedAt    usage.NodeTime
 	has          usage.Has
 	exact        usage.Has // the values from series with the labels of the selected one
 }
@@ -57,10 +57,10 @@ type counter struct {
 // selection is the series that was selected of those with the same identity, and the samples of it
 // that matter.
 type selection struct {
-	hash   uint64     // of the labels
-	second usage.Time // the time of the second newest sample; 0: there is none
-	cur    point      // the newest sample
-	isNew  bool       // whether cur is newer than what was stored
+	hash   uint64         // of the labels
+	second usage.NodeTime // the time of the second newest sample; 0: there is none
+	cur    point          // the newest sample
+	isNew  bool           // whether cur is newer than what was stored
 	// base is the sample from which the rate of cur is computed. base.at is 0 if that is the sample that
 	// was stored last, if any. It is cur if the counter is another one than that of the last sample, or
 	// was reset since, and there are no earlier ones.

@@ -36,13 +36,13 @@ func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) bool {
 
 // prepare drops the samples that are by another clock than those of their node. It returns the time that the
 // others are compared with, and whether there are new samples.
-func (s *Source) prepare(n *node, sent usage.Time) (reference usage.Time, hasNew bool) {
+func (s *Source) prepare(n *node, sent usage.Time) (reference usage.NodeTime, hasNew bool) {
 	reference = s.reference(n, sent)
 	apart := s.apart(n, reference)
 	maps.DeleteFunc(n.foreign, func(f foreign, _ bool) bool { // the engine does not return it any more
 		return n.times.reference.Sub(f.at) > maxAhead+maxWindow
 	})
-	newest := usage.Time(0)
+	newest := usage.NodeTime(0)
 	for c := range s.current(n) {
 		ahead := c.cur.At.Sub(reference)
 		if ahead > apart {
@@ -63,7 +63,7 @@ func (s *Source) prepare(n *node, sent usage.Time) (reference usage.Time, hasNew
 }
 
 // fill sets the samples of s.scrape, and drops the containers that have ended.
-func (s *Source) fill(n *node, reference usage.Time) {
+func (s *Source) fill(n *node, reference usage.NodeTime) {
 	s.names = s.names[:0]
 	if s.isFresh(&n.counter) {
 		s.scrape.Node = n.counter.next()
@@ -85,7 +85,7 @@ func (s *Source) fill(n *node, reference usage.Time) {
 // sampleOf returns what is stored of a container, and whether it exists. The engine may not have the
 // latest samples of all containers, and has samples of containers that have ended. The API server
 // reports later than the kubelet that a container has started.
-func (s *Source) sampleOf(n *node, c *counter, reference usage.Time) (sample usage.Sample, exists bool) {
+func (s *Source) sampleOf(n *node, c *counter, reference usage.NodeTime) (sample usage.Sample, exists bool) {
 	if c.refresh != s.refreshes || reference.Sub(c.cur.At) > endedAfter {
 		if start, ok := s.Started(n.name, c.namespace, c.pod, c.name); !ok || !start.IsRunning {
 			return sample, false

@@ -48,7 +48,7 @@ func (c *counter) prefers(hash uint64, points []point) bool {
 }
 
 // newestTwo returns the newest point, and the time of the one before, or 0.
-func newestTwo(points []point) (newest point, second usage.Time) {
+func newestTwo(points []point) (newest point, second usage.NodeTime) {
 	if len(points) > 1 {
 		second = points[len(points)-2].At
 	}
@@ -62,7 +62,7 @@ func newestTwo(points []point) (newest point, second usage.Time) {
 // spacing, among those since the last one or since the counter was reset: from the one that was stored
 // last, if it is not too close, or else from base. If the times are those of scrapes, base is usually
 // older than the sample that was stored last.
-func (s *Source) pick(c *counter, hash uint64, points []point, since usage.Time, areOfScrapes bool) selection {
+func (s *Source) pick(c *counter, hash uint64, points []point, since usage.NodeTime, areOfScrapes bool) selection {
 	p, last := selection{hash: hash}, c.last
 	p.cur, p.second = newestTwo(points)
 	isImpossible := last.At.Sub(p.cur.At) > maxAhead+maxWindow // no query can have returned both

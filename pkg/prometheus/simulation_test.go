@@ -18,13 +18,13 @@ import (
 type simulation struct {
 	*fixture
 	*rand.Rand
-	name     string        // for errors
-	now      usage.Time    // by the engine's clock
-	ahead    time.Duration // of the node's clock
-	setAt    usage.Time    // when the clock of the samples was set, by that clock
-	setBy    time.Duration // by how much; 0: it was not
-	readings []point       // what the kubelet has of each container
-	stored   [][]point     // what the engine has of them
+	name     string         // for errors
+	now      usage.NodeTime // by the engine's clock
+	ahead    time.Duration  // of the node's clock
+	setAt    usage.NodeTime // when the clock of the samples was set, by that clock
+	setBy    time.Duration  // by how much; 0: it was not
+	readings []point        // what the kubelet has of each container
+	stored   [][]point      // what the engine has of them
 }
 
 // simulate calls tick for each second. If it returns true, the Source is refreshed, and check is called with what is
@@ -40,7 +40,7 @@ func simulate(t *testing.T, name string, seed uint64, containers, seconds int,
 		s.client.settings.Queries = map[kind]string{containerSwap: noQuery, nodeSwap: noQuery, containerStartTime: noQuery}
 		for second := range seconds {
 			time.Sleep(time.Second)
-			s.now = usage.At(time.Now()).Add(-e.behind)
+			s.now = usage.NodeAt(time.Now()).Add(-e.behind)
 			if !tick(s, second) {
 				continue
 			}
@@ -66,7 +66,7 @@ func simulate(t *testing.T, name string, seed uint64, containers, seconds int,
 
 // read makes the kubelet read the counter of a container.
 func (s *simulation) read(container int, counter float64) {
-	s.readings[container] = point{At: usage.At(time.Now()).Add(s.ahead), Value: counter}
+	s.readings[container] = point{At: usage.NodeAt(time.Now()).Add(s.ahead), Value: counter}
 }
 
 // scrape makes the engine store the kubelet's readings.

@@ -61,9 +61,9 @@ type Config struct {
 
 // Start is what the API server shows of the start of a container.
 type Start struct {
-	// At is by the node's clock, in whole seconds. It is the start of the pod if that of the container
-	// is not known; 0: neither is known.
-	At           usage.Time
+	// At is in whole seconds. It is the start of the pod if that of the container is not known; 0: neither is
+	// known.
+	At           usage.NodeTime
 	PodCreatedAt usage.Time // by the API server's clock, in whole seconds
 	IsRunning    bool       // whether the container runs
 }
@@ -100,14 +100,14 @@ type Source struct {
 	maxDuration time.Duration
 
 	// These fields belong to the loop.
-	refreshes uint64                // the number of the current refresh
-	index     map[string]*node      // by name and by address
-	previous  map[string]usage.Time // the time that the clock of a node that was removed has shown, by name
+	refreshes uint64                    // the number of the current refresh
+	index     map[string]*node          // by name and by address
+	previous  map[string]usage.NodeTime // the time that the clock of a node that was removed has shown, by name
 	key       []byte
 	scrape    usage.Scrape
-	names     []byte                // of scrape
-	times     map[[2]usage.Time]int // of observeStamps: the number of counters with these times
-	newest    []usage.Time          // of reference
+	names     []byte                    // of scrape
+	times     map[[2]usage.NodeTime]int // of observeStamps: the number of counters with these times
+	newest    []usage.NodeTime          // of reference
 
 	adding sync.Mutex // held while a series is added: queries overlap
 
@@ -121,8 +121,8 @@ func New(c Config) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{Config: c, client: client, nodes: map[string]*node{}, previous: map[string]usage.Time{},
-		times: map[[2]usage.Time]int{}, maxDuration: max(c.Interval, c.MaxSampleAge/3)}
+	s := &Source{Config: c, client: client, nodes: map[string]*node{}, previous: map[string]usage.NodeTime{},
+		times: map[[2]usage.NodeTime]int{}, maxDuration: max(c.Interval, c.MaxSampleAge/3)}
 	// Two samples must be in the range of the queries.
 	s.overall.Store(&health.Overall{Window: client.window, Startup: client.window + c.Interval,
 		Engine: &health.Engine{Host: client.url.Host}})

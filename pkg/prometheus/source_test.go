@@ -257,7 +257,7 @@ func TestStartsOfSimulatedKubelets(t *testing.T) {
 	f := newFixture(t, "")
 	f.store = store.New(store.Config{MaxSampleAge: maxAge, MaxContainers: 100,
 		State: func(_, _, _, _ string) store.ContainerState {
-			return store.ContainerState{Running: true, EarliestStart: f.at(-120), PodCreatedAt: f.at(-121)}
+			return store.ContainerState{Running: true, EarliestStart: f.at(-120), PodCreatedAt: usage.Time(f.at(-121))}
 		}})
 	f.Sink = f.store
 	f.put("app", "", -20, 100, -5, 103)

@@ -35,7 +35,7 @@ func (s *Source) observeStamps(n *node) {
 	all, equal := 0, 0
 	for c := range s.current(n) {
 		if c.second != 0 {
-			times := [2]usage.Time{c.cur.At, c.second}
+			times := [2]usage.NodeTime{c.cur.At, c.second}
 			s.times[times]++
 			all, equal = all+1, max(equal, s.times[times])
 		}

@@ -9,15 +9,15 @@ import (
 
 // times is what is known of the times of a node's samples.
 type times struct {
-	reference usage.Time // of the last refresh with new samples
-	newest    usage.Time // of the samples of that refresh
-	sent      usage.Time // of that refresh, by our clock
+	reference usage.NodeTime // of the last refresh with new samples
+	newest    usage.NodeTime // of the samples of that refresh
+	sent      usage.Time     // of that refresh
 	// before is the time up to which samples may be of an earlier node of the name.
-	before usage.Time
+	before usage.NodeTime
 }
 
-// observe adds the times of a refresh, which was sent at a time by our clock.
-func (t *times) observe(reference, newest, sent usage.Time) {
+// observe adds the times of a refresh.
+func (t *times) observe(reference, newest usage.NodeTime, sent usage.Time) {
 	switch {
 	case t.reference.Sub(reference) > maxAhead+maxWindow: // no query can have returned both
 		*t = times{reference: reference, newest: newest, sent: sent}
@@ -37,10 +37,10 @@ const startUnit = time.Second
 // engine's clock. The offset of the node's clock is not known then, so the creation of the pod counts as
 // well: the clocks of the API server and the engine are assumed to agree, that of the node may be behind.
 // The kubelet has read the counter earlier.
-func (t *times) since(start Start, points []point, areOfScrapes bool) usage.Time {
-	started, margin := usage.Time(0), startUnit
+func (t *times) since(start Start, points []point, areOfScrapes bool) usage.NodeTime {
+	started, margin := usage.NodeTime(0), startUnit
 	if areOfScrapes {
-		started, margin = start.PodCreatedAt, startUnit+maxCounterAge
+		started, margin = usage.NodeTime(start.PodCreatedAt), startUnit+maxCounterAge
 	}
 	// A start that is further ahead of the samples than they can be late is from before the node's clock
 	// was set back: it shows nothing.
@@ -51,7 +51,7 @@ func (t *times) since(start Start, points []point, areOfScrapes bool) usage.Time
 }
 
 // from returns the points that are not older than a time.
-func from(points []point, since usage.Time) []point {
+func from(points []point, since usage.NodeTime) []point {
 	for len(points) > 0 && points[0].At < since {
 		points = points[1:]
 	}
@@ -62,7 +62,7 @@ func from(points []point, since usage.Time) []point {
 // compared with. The newest of all could be one sample of the future, which would make all others
 // too old. Containers that have ended do not count, unless there are no others. Of two in the middle,
 // the later one counts, unless it is from the future compared to the reference before.
-func (s *Source) reference(n *node, sent usage.Time) usage.Time {
+func (s *Source) reference(n *node, sent usage.Time) usage.NodeTime {
 	all := s.newest[:0]
 	for c := range s.current(n) {
 		if c.isRunning {
@@ -87,7 +87,7 @@ func (s *Source) reference(n *node, sent usage.Time) usage.Time {
 
 // apart returns how far a sample may be ahead of the reference of its node. One that is further ahead
 // is by another clock.
-func (s *Source) apart(n *node, reference usage.Time) time.Duration {
+func (s *Source) apart(n *node, reference usage.NodeTime) time.Duration {
 	interval := time.Duration(0)
 	for c := range s.current(n) {
 		if c.second != 0 && c.cur.At <= reference {
@@ -103,5 +103,5 @@ func (s *Source) apart(n *node, reference usage.Time) time.Duration {
 // foreign identifies a sample that is by another clock than those of its node.
 type foreign struct {
 	counter *counter
-	at      usage.Time
+	at      usage.NodeTime
 }

@@ -38,8 +38,8 @@ func TestReplacedPod(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := newFixture(t, "")
-			f.started.At = usage.At(f.at(tc.startedAt).Time().Truncate(time.Second))
-			f.started.PodCreatedAt = f.at(tc.startedAt - tc.ahead)
+			f.started.At = usage.NodeAt(f.at(tc.startedAt).Time().Truncate(time.Second))
+			f.started.PodCreatedAt = usage.Time(f.at(tc.startedAt - tc.ahead))
 			for i, samples := range tc.rounds {
 				f.put("app", "", samples...)
 				if tc.byScrape {

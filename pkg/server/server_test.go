@@ -206,7 +206,8 @@ func TestRateWindow(t *testing.T) {
 		start := clock.At(time.Now())
 		end := start.Add(30 * time.Second)
 		for at := start; at <= end; at = at.Add(5 * time.Second) {
-			metrics.Put("n1", &usage.Scrape{At: at, Node: usage.Sample{At: at, Has: usage.HasCPU | usage.HasMemory}})
+			metrics.Put("n1", &usage.Scrape{At: at, Node: usage.Sample{
+				At: usage.NodeTime(at), Has: usage.HasCPU | usage.HasMemory}})
 		}
 		if n := metrics.Node("n1", end); n == nil || n.Window != want {
 			t.Errorf("--rate-window=%v: got %+v, want a window of %v", rateWindow, n, want)
@@ -226,7 +227,7 @@ func putWeb0(metrics *store.Store, samples ...usage.Sample) {
 	metrics.Forget("n1")
 	for _, s := range samples {
 		s.Memory, s.Has = 1, usage.HasCPU|usage.HasMemory
-		metrics.Put("n1", &usage.Scrape{At: s.At, Sent: s.At, Containers: []usage.ContainerSample{
+		metrics.Put("n1", &usage.Scrape{At: usage.Time(s.At), Sent: usage.Time(s.At), Containers: []usage.ContainerSample{
 			{Namespace: []byte("n"), Pod: []byte("web-0"), Name: []byte("a"), Sample: s},
 		}})
 	}
@@ -246,7 +247,7 @@ func TestReplacedPodHasNoOldUsage(t *testing.T) {
 		if err := v.Pods.Replace([]any{web0("n1", "1")}, "1"); err != nil {
 			t.Fatal(err)
 		}
-		now := clock.At(time.Now())
+		now := usage.NodeTime(clock.At(time.Now()))
 		putWeb0(v.Store, usage.Sample{At: now.Add(-20 * time.Second), CPUSeconds: 10},
 			usage.Sample{At: now.Add(-5 * time.Second), CPUSeconds: 11.5})
 		if !served() {
@@ -266,7 +267,7 @@ func TestReplacedPodHasNoOldUsage(t *testing.T) {
 func TestForceDeletedPodHasNoUsage(t *testing.T) {
 	clock := usage.NewClock(time.Now())
 	v := newView(Config{MaxSampleAge: time.Minute}, clock)
-	now := clock.At(time.Now())
+	now := usage.NodeTime(clock.At(time.Now()))
 	for bound, want := range map[string]bool{"n1": false, "n2": true} { // n2: nothing is known of the pod on n1
 		pod := web0(bound, "2")
 		pod.CreationTimestamp, pod.Status.StartTime = metav1.Time{}, new(metav1.NewTime(now.Time()))
@@ -276,7 +277,7 @@ func TestForceDeletedPodHasNoUsage(t *testing.T) {
 		started, later := now.Add(-time.Hour), now.Add(15*time.Second)
 		putWeb0(v.Store, usage.Sample{At: now, StartedAt: started, CPUSeconds: 100},
 			usage.Sample{At: later, StartedAt: started, CPUSeconds: 101})
-		if got := v.Store.Pod("n1", "n", "web-0", later) != nil; got != want {
+		if got := v.Store.Pod("n1", "n", "web-0", usage.Time(later)) != nil; got != want {
 			t.Errorf("bound to %s: got %t, want %t", bound, got, want)
 		}
 	}

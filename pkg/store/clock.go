@@ -43,23 +43,23 @@ type bounds struct{ min, max time.Duration }
 // no response came for a while.
 type nodeClock struct {
 	bounds            // of all responses since the last jump; meaningful if known
-	at     usage.Time // when the bounds were valid, by our clock
+	at     usage.Time // when the bounds were valid
 	known  bool
 
 	last     bounds // of the last response alone
 	dateless bool   // whether that response had no Date header
 
-	jumpedAt   usage.Time // when the last jump was noticed, by our clock; 0: never
+	jumpedAt   usage.Time // when the last jump was noticed; 0: never
 	beforeJump bounds     // of all responses before that jump
 
-	// When a clock that was set back has passed the times that it shows for the second time, by our clock; 0: it
-	// never was. Until then, a start time does not show which of two containers started first.
+	// When a clock that was set back has passed the times that it shows for the second time; 0: it never was.
+	// Until then, a start time does not show which of two containers started first.
 	suspectUntil usage.Time
 
-	aheadAt usage.Time // when a sample was last ahead of its response's Date, by our clock; 0: never
+	aheadAt usage.Time // when a sample was last ahead of its response's Date; 0: never
 
-	// When a response last contradicted the bounds, by our clock, and whether the clock was then
-	// further ahead. 0: never, or by too much for a slew.
+	// When a response last contradicted the bounds, and whether the clock was then further ahead. 0: never,
+	// or by too much for a slew.
 	slewedAt usage.Time
 	forwards bool
 }
@@ -120,22 +120,25 @@ func (c *nodeClock) isSuspect(now usage.Time) bool { return now < c.suspectUntil
 
 // isAfterJump reports whether a sample of the scrape that showed a jump was certainly taken after
 // it. By the clock before the jump, it would be from the future, or older than the previous sample.
-func (c *nodeClock) isAfterJump(at, prev usage.Time) bool {
-	return at.Add(-c.beforeJump.max) > c.jumpedAt || at < prev
+func (c *nodeClock) isAfterJump(at, prev usage.NodeTime) bool {
+	return at.AheadOf(c.jumpedAt) > c.beforeJump.max || at < prev
 }
 
-// ourTime returns when a sample was taken, by our clock, which is not after received.
+// ourTime returns when a sample was taken, which is not after received.
 func (c *nodeClock) ourTime(s *usage.Sample, received usage.Time) usage.Time {
 	if s.Untimed {
-		return min(s.At, received)
+		return min(usage.Time(s.At), received)
 	}
-	return min(s.At.Add(-c.offset()), received)
+	return min(usage.Time(s.At.Add(-c.offset())), received)
 }
+
+// nodeTime returns what the clock shows at a time.
+func (c *nodeClock) nodeTime(t usage.Time) usage.NodeTime { return usage.NodeTime(t.Add(c.offset())) }
 
 // isAhead reports whether a sample is certainly ahead of its own node's clock, because it was taken
 // before the clock was set back.
 func (c *nodeClock) isAhead(s *usage.Sample, received usage.Time) bool {
-	return c.known && !s.Untimed && s.At.Add(-c.max) > received
+	return c.known && !s.Untimed && s.At.AheadOf(received) > c.max
 }
 
 // boundsOf returns the bounds that one scrape sets. The response was written after the request was
@@ -146,11 +149,11 @@ func (c *nodeClock) isAhead(s *usage.Sample, received usage.Time) bool {
 // kubelets pass on the timestamps of others. Samples are then ignored for a while.
 func (c *nodeClock) boundsOf(s *usage.Scrape, maxAge time.Duration) (b bounds, ok bool) {
 	sent, newest := sentAt(s), newestSample(s)
-	sampled := newest.Sub(s.At)
+	sampled := newest.AheadOf(s.At)
 	if s.Date == 0 {
-		return bounds{sampled, newest.Add(maxAge).Sub(sent)}, newest != 0
+		return bounds{sampled, newest.AheadOf(sent) + maxAge}, newest != 0
 	}
-	b = bounds{s.Date.Sub(s.At), s.Date.Add(dateUnit).Sub(sent)}
+	b = bounds{s.Date.AheadOf(s.At), s.Date.AheadOf(sent) + dateUnit}
 	switch {
 	case newest == 0:
 	case sampled > b.max:
@@ -164,8 +167,8 @@ func (c *nodeClock) boundsOf(s *usage.Scrape, maxAge time.Duration) (b bounds, o
 // sentAt returns when the request was sent, or, if that is not known, when the response arrived.
 func sentAt(s *usage.Scrape) usage.Time { return cmp.Or(s.Sent, s.At) }
 
-// newestSample returns the latest time of a CPU sample, by the node's clock; 0: there is none.
-func newestSample(s *usage.Scrape) usage.Time {
+// newestSample returns the latest time of a CPU sample; 0: there is none.
+func newestSample(s *usage.Scrape) usage.NodeTime {
 	newest := timeOf(&s.Node)
 	for i := range s.Containers {
 		newest = max(newest, timeOf(&s.Containers[i].Sample))
@@ -173,8 +176,8 @@ func newestSample(s *usage.Scrape) usage.Time {
 	return newest
 }
 
-// timeOf returns the time of a CPU sample by the node's clock; 0: it has none.
-func timeOf(s *usage.Sample) usage.Time {
+// timeOf returns the time of a CPU sample; 0: it has none.
+func timeOf(s *usage.Sample) usage.NodeTime {
 	if s.Has&usage.HasCPU == 0 || s.Untimed {
 		return 0
 	}

@@ -37,8 +37,10 @@ var denseSamplings = map[string]sampling{
 	"scraped every 1.6s": {scraped: 1600 * time.Millisecond}, "scraped every 5s": {scraped: 5 * time.Second},
 }
 
-// clock returns the time of the node's clock at a time since t0.
-func (n *simNode) clock(real time.Duration) usage.Time { return t0.Add(real + n.ahead(real)) }
+// clock returns what the node's clock shows at a time since t0.
+func (n *simNode) clock(real time.Duration) usage.NodeTime {
+	return usage.NodeTime(t0.Add(real + n.ahead(real)))
+}
 
 func (n *simNode) sample(real time.Duration) usage.Sample {
 	if n.every != 0 {
@@ -46,7 +48,7 @@ func (n *simNode) sample(real time.Duration) usage.Sample {
 	}
 	at := n.clock(real).Add(n.lead)
 	s := usage.Sample{
-		At: at, StartedAt: t0.Add(-time.Hour),
+		At: at, StartedAt: nodeAt(-3600),
 		CPUSeconds: 1000 + real.Seconds(), Memory: 1 << 20, Has: usage.HasCPU | usage.HasMemory,
 	}
 	if n.startsAgo != 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Facts describes the samples of a node or container. Its times are by our clock.
+// Facts describes the samples of a node or container.
 type Facts struct {
 	Lost      usage.Loss // of a node: why its last sample cannot be used
 	Since     usage.Time // when its series started; 0: no scrape has mentioned it
@@ -22,7 +22,7 @@ type ContainerFacts struct {
 	Facts
 }
 
-// PodFacts describes what a node reports of a pod. Its times are by our clock.
+// PodFacts describes what a node reports of a pod.
 type PodFacts struct {
 	AsOf       usage.Time       // when the last snapshot of the whole pod was sampled; 0: there was none
 	Containers []ContainerFacts // sorted by name; at least one

@@ -171,7 +171,7 @@ func TestTenantChangesOnlyItsOwnUsage(t *testing.T) { // rule 1
 		random := rand.New(rand.NewPCG(seed, 3))
 		with, without := newWideStore(rateWindow), newWideStore(rateWindow)
 		level, used, now := 0.0, 0.0, 0.0
-		reported := map[usage.Time]float64{} // core seconds of the tenant
+		reported := map[usage.NodeTime]float64{} // core seconds of the tenant
 		for range 300 {
 			interval := []float64{1, 2, 4.5, 5, 5.5, 7.5, 15}[random.IntN(7)]
 			switch random.IntN(4) {
@@ -183,7 +183,7 @@ func TestTenantChangesOnlyItsOwnUsage(t *testing.T) { // rule 1
 				used += 10 * random.Float64()
 			}
 			now, used = now+interval, used+interval*level
-			reported[at(now)] = used
+			reported[nodeAt(now)] = used
 			others := scrape(now, of("p/a", restless(now)))
 			others.Node = sample(now, 2*now)
 			all := scrape(now, of("evil/a", sample(now, used)), others.Containers[0])

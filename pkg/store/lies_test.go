@@ -145,7 +145,7 @@ func TestOmittedContainers(t *testing.T) { // rule 7
 	t.Run("it crashes before it has metrics", func(t *testing.T) {
 		s := New(Config{MaxSampleAge: maxAge, RateWindow: rateWindow, MaxContainers: 100,
 			State: func(_, _, _, container string) ContainerState {
-				return ContainerState{Running: container == "b", Alive: true, EarliestStart: at(-3600), PodCreatedAt: at(-3600)}
+				return ContainerState{Running: container == "b", Alive: true, EarliestStart: nodeAt(-3600), PodCreatedAt: at(-3600)}
 			}})
 		s.play(t, 1, []step{
 			{0, two(started(-2, sample(0, 1)), b(0)), "none"}, {15, onlyB(15), "at 15 window 15: b=10m"},
@@ -154,7 +154,7 @@ func TestOmittedContainers(t *testing.T) { // rule 7
 		})
 	})
 	t.Run("it was restarted meanwhile", func(t *testing.T) { // and its counter is higher already
-		s := newStoreWith(&ContainerState{Running: true, Alive: true, EarliestStart: at(-10), PodCreatedAt: at(-11)})
+		s := newStoreWith(&ContainerState{Running: true, Alive: true, EarliestStart: nodeAt(-10), PodCreatedAt: at(-11)})
 		s.play(t, 1, []step{
 			{0, one(started(-10, sample(0, 1))), "none"}, {15, one(started(-10, sample(15, 2))), "at 15 window 15: a=66m"},
 			{30, nil, "at 15 window 15: a=66m"}, {45, one(started(25, sample(45, 20))), "at 15 window 15: a=66m"},
@@ -227,7 +227,7 @@ func TestCapacityInStatus(t *testing.T) { // rule 10
 			"at 60 window 45: a=100m"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStoreWith(&ContainerState{Running: true, Alive: true, EarliestStart: at(-3600), PodCreatedAt: at(-3600)})
+			s := newStoreWith(&ContainerState{Running: true, Alive: true, EarliestStart: nodeAt(-3600), PodCreatedAt: at(-3600)})
 			steps := []step{{0, one(tc.usage(0)), "none"}}
 			for i, want := range tc.want {
 				now := float64(15 * (i + 1))
@@ -294,7 +294,7 @@ func TestLimitAboveStatus(t *testing.T) { // rule 10
 // TestStartIsCreation checks the pods of a kubelet that reports the creation of a pod as the start of its
 // containers. The pod was created at −100 s, and bound 40 s later.
 func TestStartIsCreation(t *testing.T) { // rule 9
-	state := ContainerState{Running: true, Alive: true, EarliestStart: at(-60), PodCreatedAt: at(-100)}
+	state := ContainerState{Running: true, Alive: true, EarliestStart: nodeAt(-60), PodCreatedAt: at(-100)}
 	own := func(now float64) []usage.ContainerSample { return one(started(-100, sample(now, 1+now/10))) }
 	other := func(now float64) []usage.ContainerSample { return one(started(-500, sample(now, 50+now))) }
 	late := func(now float64) []usage.ContainerSample { return one(started(-59, sample(now, 1+now/10))) }
@@ -305,7 +305,7 @@ func TestStartIsCreation(t *testing.T) { // rule 9
 		newStoreWith(&state).play(t, 1, []step{{0, other(0), "none"}, {15, other(15), "none"}})
 	})
 	t.Run("from before the creation of an old pod", func(t *testing.T) {
-		old := ContainerState{Running: true, Alive: true, EarliestStart: at(-4000), PodCreatedAt: at(-4000)}
+		old := ContainerState{Running: true, Alive: true, EarliestStart: nodeAt(-4000), PodCreatedAt: at(-4000)}
 		sampled := func(now float64) []usage.ContainerSample { return one(started(-9000, sample(now, 1+now/10))) }
 		newStoreWith(&old).play(t, 1, []step{{0, sampled(0), "none"}, {15, sampled(15), "at 15 window 15: a=100m"}})
 	})
@@ -365,14 +365,14 @@ func TestTimesInWholeSeconds(t *testing.T) { // rule 1
 func TestMeanSinceWrongStart(t *testing.T) { // rule 4
 	reported := func(now, ran float64) []usage.ContainerSample { return one(started(-45, sample(now, ran))) }
 	t.Run("the pod was bound later", func(t *testing.T) {
-		s := newStoreWith(&ContainerState{Running: true, Alive: true, EarliestStart: at(-5), PodCreatedAt: at(-45)})
+		s := newStoreWith(&ContainerState{Running: true, Alive: true, EarliestStart: nodeAt(-5), PodCreatedAt: at(-45)})
 		s.play(t, 1, []step{
 			{-20, nil, "none"}, {-5, nil, "none"}, {10, reported(10, 15), "none"},
 			{25, reported(25, 30), "at 25 window 15: a=1000m"},
 		})
 	})
 	t.Run("the container was restarted", func(t *testing.T) {
-		s := newStoreWith(&ContainerState{Running: true, Alive: true, EarliestStart: at(-45), PodCreatedAt: at(-45)})
+		s := newStoreWith(&ContainerState{Running: true, Alive: true, EarliestStart: nodeAt(-45), PodCreatedAt: at(-45)})
 		s.play(t, 1, []step{
 			{-50, nil, "none"}, {-30, reported(-30, 15), "at -30 window 15: a=1000m"},
 			{-15, nil, "at -30 window 15: a=1000m"}, {0, reported(0, 5), "at -30 window 15: a=1000m"},

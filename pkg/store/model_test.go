@@ -26,7 +26,7 @@ type modelNode struct {
 	evidence      []evidence // of its clock's offset, since the last jump
 	dateless      bool       // whether the last response had no Date header
 	jumps         int
-	jumpedAt      usage.Time    // by our clock; 0: never
+	jumpedAt      usage.Time    // 0: never
 	highestBefore time.Duration // the upper bound of the offset before the jump
 	suspectUntil  usage.Time    // when it has passed the times that it shows for the second time; 0: it never was set back
 	broken        usage.Time    // when evidence last contradicted the bounds; 0: never, or it was a step
@@ -69,8 +69,8 @@ type evidence struct {
 
 // report is one response of a kubelet.
 type report struct {
-	sent, at   usage.Time // by our clock
-	date       usage.Time // by the node's clock, in whole seconds; 0: there is none
+	sent, at   usage.Time
+	date       usage.NodeTime // in whole seconds; 0: there is none
 	capacity   uint64
 	summary    bool // whether it is a summary
 	partial    bool // whether some of it cannot be read
@@ -172,23 +172,23 @@ func (n *modelNode) offset() time.Duration {
 
 // watchClock adds the evidence of a scrape, and reports whether the clock jumped (3).
 func (m *model) watchClock(n *modelNode, r report) (jumped bool) {
-	var newest usage.Time
+	var newest usage.NodeTime
 	for _, s := range append([]reported{{sample: r.node}}, r.containers...) {
 		if has(s.sample, usage.HasCPU) && !s.sample.Untimed {
 			newest = max(newest, s.sample.At)
 		}
 	}
-	e := evidence{r.at, r.date.Sub(r.at), r.date.Add(time.Second).Sub(r.sent)}
+	e := evidence{r.at, r.date.AheadOf(r.at), r.date.Add(time.Second).AheadOf(r.sent)}
 	switch {
 	case r.date == 0 && newest == 0:
 		return false
 	case r.date == 0:
-		e.min, e.max = newest.Sub(r.at), newest.Add(m.maxAge).Sub(r.sent)
+		e.min, e.max = newest.AheadOf(r.at), newest.Add(m.maxAge).AheadOf(r.sent)
 	case newest == 0:
-	case newest.Sub(r.at) > e.max:
+	case newest.AheadOf(r.at) > e.max:
 		n.ahead = r.at // the samples are from before the clock was set back, or by another clock
 	case n.ahead == 0 || r.at.Sub(n.ahead) > time.Hour:
-		e.min = max(e.min, newest.Sub(r.at))
+		e.min = max(e.min, newest.AheadOf(r.at))
 	}
 	n.dateless = r.date == 0
 	if lowest, highest := n.bounds(r.at); e.min > highest || e.max < lowest {
@@ -300,17 +300,17 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 		return usage.NotLost
 	}
 	inAPI := m.state(n.name, r.key)
-	now := in.at.Add(n.offset())
+	now := usage.NodeTime(in.at.Add(n.offset()))
 	_, removed := n.removed[r.key.podKey]
 	suspect := in.at < n.suspectUntil
 	unknown := inAPI.EarliestStart == 0 || !suspect && inAPI.EarliestStart > now.Add(time.Minute)
 	earliest := inAPI.EarliestStart
-	isEarlierThan := func(s usage.Sample, t usage.Time) bool {
+	isEarlierThan := func(s usage.Sample, t usage.NodeTime) bool {
 		return s.StartedAt != 0 && s.StartedAt.Add(10*time.Second) < t
 	}
 	isKnown := removed || c.proven && !isEarlierThan(c.since, earliest) // another pod
 	if !isKnown && inAPI.PodCreatedAt != 0 {
-		earliest = min(earliest, inAPI.PodCreatedAt)
+		earliest = min(earliest, usage.NodeTime(inAPI.PodCreatedAt))
 		if in.at.Sub(inAPI.PodCreatedAt) > time.Hour {
 			earliest = 0
 		}
@@ -405,7 +405,7 @@ func (n *modelNode) snapshot() {
 	}
 }
 
-// pod returns what must be served of a pod that is bound to a node, and its time by our clock (11).
+// pod returns what must be served of a pod that is bound to a node, and its time (11).
 func (m *model) pod(node string, key podKey, now usage.Time) (*usage.Pod, usage.Time) {
 	n := m.nodes[node]
 	if n == nil || n.pods[key] == nil || m.isTooOld(n.pods[key].AsOf, now) {
@@ -414,7 +414,7 @@ func (m *model) pod(node string, key podKey, now usage.Time) (*usage.Pod, usage.
 	return n.pods[key], n.pods[key].AsOf
 }
 
-// node returns what must be served of a node, and its time by our clock.
+// node returns what must be served of a node, and its time.
 func (m *model) node(name string, now usage.Time) (*usage.Node, usage.Time) {
 	n := m.nodes[name]
 	if n == nil || !n.last.known || m.isTooOld(n.last.asOf, now) {
@@ -501,15 +501,15 @@ type incoming struct {
 	lost     usage.Loss
 }
 
-// ours returns the time of a sample by our clock (3). Nothing was sampled after it arrived.
+// ours returns the time of a sample (3). Nothing was sampled after it arrived.
 func (in *incoming) ours(s usage.Sample) usage.Time {
 	if s.Untimed { // 1: it has the time of the scrape
-		return s.At
+		return usage.Time(s.At)
 	}
-	return min(s.At.Add(-in.node.offset()), in.at)
+	return min(usage.Time(s.At.Add(-in.node.offset())), in.at)
 }
 
-// afterJump reports whether a time by the node's clock may be from before a jump (3).
+// afterJump reports whether a NodeTime may be from before a jump (3).
 func (in *incoming) afterJump() bool {
 	return in.node.jumpedAt != 0 && in.at.Sub(in.node.jumpedAt) <= time.Minute
 }
@@ -528,12 +528,12 @@ func isAboveCapacity(nanocores float64, window time.Duration, capacity uint64) b
 type metric struct {
 	usage.Amount
 	known bool
-	asOf  usage.Time // when the Amount was sampled, by our clock
+	asOf  usage.Time // when the Amount was sampled
 
 	since   usage.Sample // what the next sample is compared with
 	skipped usage.Sample // the newest one after since that had no rate; none if Has is 0
 	refused usage.Sample // the newest one after since whose rate was above the capacity; none if Has is 0
-	waits   usage.Time   // since when there is no Amount, by our clock
+	waits   usage.Time   // since when there is no Amount
 	absent  bool         // from an earlier complete scrape
 	jumps   int          // jumps of the node's clock before since arrived
 	doubt   int          // how many further samples must not be compared with since
@@ -565,7 +565,7 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		in.lost = usage.LostZero // 6: not known
 	case v.doubt > 0:
 		doubt := v.doubt - 1
-		if in.jumped && (s.At.Add(-in.node.highestBefore) > in.at || elapsed < 0) {
+		if in.jumped && (s.At.AheadOf(in.at) > in.node.highestBefore || elapsed < 0) {
 			doubt = 0 // it cannot be from before the jump
 		}
 		v.restart(s, in)
@@ -577,7 +577,7 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		reported := in.ours(s).Sub(v.waits)                       // for so long, without a value
 		absent := v.absent && !suspect && reported <= s.At.Sub(s.StartedAt)+2*time.Second
 		v.restart(s, in)
-		if in.afterJump() && !s.Untimed && s.At.Add(-in.node.highestBefore) <= in.node.jumpedAt {
+		if in.afterJump() && !s.Untimed && s.At.AheadOf(in.node.jumpedAt) <= in.node.highestBefore {
 			v.doubt = 1 // 3: kubelets repeat samples, so it may be from before the jump
 		}
 		if absent {
@@ -772,7 +772,7 @@ func (v *metric) restart(s usage.Sample, in *incoming) {
 		fell: fell, proven: v.proven,
 	}
 	if len(in.node.evidence) > 0 && !s.Untimed {
-		if _, highest := in.node.bounds(in.at); s.At.Add(-highest) > in.at {
+		if _, highest := in.node.bounds(in.at); s.At.AheadOf(in.at) > highest {
 			v.doubt = 1 // ahead of its own clock, which was set back
 		}
 	}

@@ -35,7 +35,7 @@ type node struct {
 	containers []*container // in the order of the last scrape
 	reports    []*podReport // the pods that they belong to, sorted by hash
 
-	scrapedAt usage.Time // when the last scrape arrived, by our clock; 0: there was none
+	scrapedAt usage.Time // when the last scrape arrived; 0: there was none
 	// completeAt is the same; 0: that scrape did not mention every container of the node, or not all of
 	// them were stored, or it is too long ago.
 	completeAt usage.Time
@@ -71,7 +71,7 @@ type container struct {
 	pod  *podReport
 	name unique.Handle[string] // keeps a container in the size class of 128 bytes (TestSizeOfContainers)
 	series
-	lastSeen usage.Time // when a scrape last mentioned it, by our clock
+	lastSeen usage.Time // when a scrape last mentioned it
 }
 
 // amountAt returns when the Amount was sampled, by our clock; 0: there is none.

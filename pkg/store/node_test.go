@@ -50,12 +50,12 @@ func TestNewContainers(t *testing.T) { // rule 4
 // TestContainersThatRanBefore puts containers that look new and young, but are neither.
 func TestContainersThatRanBefore(t *testing.T) { // rule 4
 	by := func(date float64, s *usage.Scrape) *usage.Scrape { // the node's clock
-		s.Date = at(date)
+		s.Date = nodeAt(date)
 		return s
 	}
 	q := func(now float64) usage.ContainerSample { return of("q/a", sample(now, now)) }
 	withoutCPU := func(start float64) usage.ContainerSample {
-		return of("p/a", usage.Sample{StartedAt: at(start), Memory: 1, Has: usage.HasMemory})
+		return of("p/a", usage.Sample{StartedAt: nodeAt(start), Memory: 1, Has: usage.HasMemory})
 	}
 	for name, scrapes := range map[string][]*usage.Scrape{
 		"overlooked by the first scrape after an outage, and its start has moved": {
@@ -102,7 +102,7 @@ func TestNextPodWithoutCPU(t *testing.T) { // rule 7
 	for _, now := range []float64{20, 35, 50} {
 		put(now, started(5, sample(now, now/5)))
 	}
-	put(65, usage.Sample{StartedAt: at(5), Memory: 1, Has: usage.HasMemory})
+	put(65, usage.Sample{StartedAt: nodeAt(5), Memory: 1, Has: usage.HasMemory})
 	expect(t, s, "p", 65, "at 50 window 15: a=100m b=200m")
 }
 
@@ -110,7 +110,7 @@ func TestNextPodWithoutCPU(t *testing.T) { // rule 7
 func TestNewContainersBesideEndedOnes(t *testing.T) { // rule 4
 	isRunning := func(_, pod, _ string) bool { return pod != "job" }
 	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: running(isRunning)})
-	job := of("job/a", usage.Sample{StartedAt: at(-100)})
+	job := of("job/a", usage.Sample{StartedAt: nodeAt(-100)})
 	s.Put("n1", scrape(0, of("q/a", sample(0, 0)), job))
 	s.Put("n1", scrape(30, of("q/a", sample(30, 30)), job, of("p/a", started(18, sample(30, 6)))))
 	expect(t, s, "p", 30, "at 30 window 12: a=500m")
@@ -138,7 +138,7 @@ func TestRatesNeverSpanAnOutage(t *testing.T) {
 // TestBase puts samples of which the source knows from which reading their rates must be computed.
 func TestBase(t *testing.T) { // rule 4
 	from := func(second, coreSeconds float64, s usage.Sample) usage.Sample {
-		s.Base = usage.Reading{At: at(second), CPUSeconds: coreSeconds}
+		s.Base = usage.Reading{At: nodeAt(second), CPUSeconds: coreSeconds}
 		return s
 	}
 	s := newStore()
@@ -169,7 +169,7 @@ func TestReplacedPods(t *testing.T) { // rule 9
 			put := func(sent, arrived float64, p usage.Sample) {
 				p.At, p.StartedAt = p.At.Add(ahead), p.StartedAt.Add(ahead)
 				sc := scrape(arrived, of("p/a", p))
-				sc.Sent, sc.Date = at(sent), cut(at(arrived).Add(ahead))
+				sc.Sent, sc.Date = at(sent), cut(nodeAt(arrived).Add(ahead))
 				s.Put("n1", sc)
 			}
 			put(0, 0, sample(0, 100))
@@ -379,7 +379,7 @@ func TestKubeletRatesServeUntilThereAreTwoSamples(t *testing.T) {
 	expect(t, s, "p", 1, "at 0 window 15: a=100m b=7m")
 	expect(t, s, "q", 1, "none") // a summary starts no series
 	n := s.Node("n1", at(1))
-	if n == nil || n.CPUNanocores != 300_000_000 || n.At != at(-4) || n.Window != kubeletRateWindow {
+	if n == nil || n.CPUNanocores != 300_000_000 || n.At != nodeAt(-4) || n.Window != kubeletRateWindow {
 		t.Errorf("got node %+v, want 300m at -4 s", n)
 	}
 

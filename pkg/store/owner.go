@@ -10,7 +10,7 @@ import (
 // node. Until the kubelet has killed it, each response has the samples of either of them, under the
 // same names, or the start time of one with the counter of the other. No container of the new pod
 // started before that pod did, by the status in the API server, or used more than the node has had
-// since. Both times are by the node's clock. Until the API server shows a start, all samples are of
+// since. Until the API server shows a start, all samples are of
 // the removed pod.
 //
 // Some kubelets report the creation of the pod as the start of its containers (virtual-kubelet/azure-aci#567),
@@ -29,10 +29,10 @@ func (n *node) accept(c *container, s *usage.Sample, a *arrival) usage.Loss {
 	isSuspect := n.clock.isSuspect(a.at)
 	// The next pod of the name has not started, or start times do not tell the two apart.
 	runsOn := isRemoved && (isSuspect || !state.Running && state.EarliestStart == 0)
-	now := a.at.Add(n.clock.offset())
+	now := n.clock.nodeTime(a.at)
 	// The start is known, and is not by a clock that was set back before this process has seen it.
 	isComparable := state.EarliestStart != 0 && (isSuspect || state.EarliestStart.Sub(now) <= usage.MaxLead)
-	startedBefore := func(r reading, t usage.Time) bool {
+	startedBefore := func(r reading, t usage.NodeTime) bool {
 		return r.startedAt != 0 && r.startedAt < t.Add(-usage.StartMargin)
 	}
 	earliest := state.EarliestStart
@@ -75,21 +75,21 @@ func (n *node) accept(c *container, s *usage.Sample, a *arrival) usage.Loss {
 // earliestOfOnly returns the time before which no container of a pod can have started, if no other pod of
 // its name is known: its creation. An other one may have existed before this process, but does not run on
 // for longer than runsOnFor.
-func (s *ContainerState) earliestOfOnly(now usage.Time) usage.Time {
+func (s *ContainerState) earliestOfOnly(now usage.Time) usage.NodeTime {
 	switch {
 	case s.PodCreatedAt == 0:
 		return s.EarliestStart
 	case now.Sub(s.PodCreatedAt) > runsOnFor:
 		return 0
 	}
-	return min(s.EarliestStart, s.PodCreatedAt)
+	return min(s.EarliestStart, usage.NodeTime(s.PodCreatedAt)) // which is what such kubelets report
 }
 
 // usedTooMuch reports whether a counter is above what the node can have used since a container's
 // start in the API server, or since its pod was created there, if that is longer ago: a node's clock
 // may have been ahead when the container started. The margin also covers a clock that was set back by
 // up to usage.MaxLead.
-func usedTooMuch(r reading, state ContainerState, a *arrival, now usage.Time) bool {
+func usedTooMuch(r reading, state ContainerState, a *arrival, now usage.NodeTime) bool {
 	age := now.Sub(state.EarliestStart)
 	if state.PodCreatedAt != 0 {
 		age = max(age, a.at.Sub(state.PodCreatedAt))

@@ -119,7 +119,7 @@ func (w *twoPodsWorld) restart() {
 			}
 			state := ContainerState{PodCreatedAt: cut(at(w.shown.created))}
 			if w.shown.isShown {
-				state.Running, state.EarliestStart = true, cut(at(w.shown.start))
+				state.Running, state.EarliestStart = true, cut(nodeAt(w.shown.start))
 			}
 			return state
 		}})
@@ -189,10 +189,10 @@ func (w *twoPodsWorld) run() error {
 func (w *twoPodsWorld) scrape() {
 	p := w.running[w.pick(len(w.running))]
 	s := sample(w.now+w.ahead, p.cores*(w.now-p.startedAt))
-	s.StartedAt = at(p.start)
+	s.StartedAt = nodeAt(p.start)
 	sc := scrape(w.now, of("p/a", s))
 	sc.Node, sc.Capacity = sample(w.now+w.ahead, w.now), 8_000_000_000
-	sc.Sent, sc.Date = at(w.now-0.1), cut(at(w.now+w.ahead))
+	sc.Sent, sc.Date = at(w.now-0.1), cut(nodeAt(w.now+w.ahead))
 	w.store.Put("n1", sc)
 	w.isKnown = true
 	if w.setBack > 0 { // the store may overestimate a step by the error of the offsets

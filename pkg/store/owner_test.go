@@ -29,7 +29,7 @@ func TestForceDeletedPodRunsOn(t *testing.T) {
 }
 
 func readTwoPods(t *testing.T, order string, oldCounter float64, shownAfter int, isKnown bool) {
-	state := ContainerState{EarliestStart: at(-3600)}
+	state := ContainerState{EarliestStart: nodeAt(-3600)}
 	s := newStoreWith(&state)
 	put := func(isNew bool, now float64) {
 		c := of("p/a", sample(now, oldCounter+now*0.1))
@@ -51,7 +51,7 @@ func readTwoPods(t *testing.T, order string, oldCounter float64, shownAfter int,
 	for i := range order {
 		now, isNew := 35+15*float64(i), order[i] == 'n'
 		if i == shownAfter {
-			state = ContainerState{Running: true, EarliestStart: at(20), PodCreatedAt: at(19)}
+			state = ContainerState{Running: true, EarliestStart: nodeAt(20), PodCreatedAt: at(19)}
 		}
 		put(isNew, now)
 		if i < shownAfter {
@@ -98,7 +98,7 @@ func TestStartsInTheAPIServer(t *testing.T) {
 				if node != "n1" {
 					t.Errorf("got node %q", node)
 				}
-				return ContainerState{Running: true, EarliestStart: at(tc.shown), PodCreatedAt: at(tc.created)}
+				return ContainerState{Running: true, EarliestStart: nodeAt(tc.shown), PodCreatedAt: at(tc.created)}
 			}})
 			for now := 0.0; now <= 30; now += 15 {
 				sc := scrape(now, of("p/a", started(tc.start, sample(now, tc.counter+now/10))))
@@ -134,10 +134,10 @@ func TestStartsAfterAClockStep(t *testing.T) {
 		{"started after the step, and another pod was removed", 100, -6950, -6952, 99, other},
 	} {
 		test := func(t *testing.T, ahead float64, want string) {
-			s := newStoreWith(&ContainerState{Running: true, EarliestStart: at(tc.shown), PodCreatedAt: at(tc.created)})
+			s := newStoreWith(&ContainerState{Running: true, EarliestStart: nodeAt(tc.shown), PodCreatedAt: at(tc.created)})
 			put := func(now, ahead float64, containers ...usage.ContainerSample) {
 				sc := scrape(now, containers...)
-				sc.Sent, sc.Date = at(now), at(now+ahead)
+				sc.Sent, sc.Date = at(now), nodeAt(now+ahead)
 				s.Put("n1", sc)
 			}
 			put(0, 0)
@@ -178,13 +178,13 @@ func TestNextPodAfterAClockStep(t *testing.T) {
 			}
 			if now == 30 {
 				s.RemovePod("n1", "n", "p", at(20))
-				state = ContainerState{Running: true, PodCreatedAt: at(21), EarliestStart: at(22 + ahead)}
+				state = ContainerState{Running: true, PodCreatedAt: at(21), EarliestStart: nodeAt(22 + ahead)}
 			}
 			if now >= 30 {
 				c = of("p/a", started(23+ahead, sample(now+ahead, (now-23)/5)))
 			}
 			sc := scrape(now, c)
-			sc.Sent, sc.Date = at(now), at(now+ahead)
+			sc.Sent, sc.Date = at(now), nodeAt(now+ahead)
 			s.Put("n1", sc)
 			if p := s.Pod("n1", "n", "p", at(now)); p != nil && now >= 30 {
 				first = min(first, int(now))
@@ -226,11 +226,11 @@ func TestSamplesAfterAClockStep(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, pace := range []float64{5, 15} {
-				s := newStoreWith(&ContainerState{Running: true, PodCreatedAt: at(-1), EarliestStart: at(0)})
+				s := newStoreWith(&ContainerState{Running: true, PodCreatedAt: at(-1), EarliestStart: nodeAt(0)})
 				for now := 0.0; now <= end; now += pace {
 					ahead := tc.ahead(now)
 					sc := scrape(now, of("p/a", started(tc.start(now), sample(now+ahead, now/10))))
-					sc.Sent, sc.Date = at(now), at(now+ahead)
+					sc.Sent, sc.Date = at(now), nodeAt(now+ahead)
 					s.Put("n1", sc)
 					if now >= tc.served && s.Pod("n1", "n", "p", at(now)) == nil {
 						t.Errorf("after %v s: the pod is not served", now)
@@ -248,7 +248,7 @@ func TestSamplesAfterAClockStep(t *testing.T) {
 // of the pod.
 func TestContainerOfTheOtherPodOnly(t *testing.T) {
 	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, _, container string) ContainerState {
-		return ContainerState{Running: container == "a", EarliestStart: at(-100)}
+		return ContainerState{Running: container == "a", EarliestStart: nodeAt(-100)}
 	}})
 	for now := 0.0; now <= 45; now += 15 {
 		s.Put("n1", scrape(now, of("p/a", started(-98, sample(now, now/10))), of("p/old", sample(now, now))))
@@ -259,7 +259,7 @@ func TestContainerOfTheOtherPodOnly(t *testing.T) {
 // TestPanicInAScrape checks that a panic while a scrape is stored, after a container of it was found to
 // have ended, does not break the next scrapes of the node.
 func TestPanicInAScrape(t *testing.T) {
-	var start usage.Time // of the pod p in the API server
+	var start usage.NodeTime // of the pod p in the API server
 	panics := false
 	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, pod, _ string) ContainerState {
 		if pod == "p" {
@@ -274,7 +274,7 @@ func TestPanicInAScrape(t *testing.T) {
 		s.Put("n1", scrape(now, of("p/a", started(-98, sample(now, now/10))), of("q/a", sample(now, now/10))))
 	}
 	put(0)
-	start, panics = at(10), true
+	start, panics = nodeAt(10), true
 	func() {
 		defer func() {
 			if recover() == nil {

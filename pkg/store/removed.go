@@ -18,7 +18,7 @@ const maxRemoved = 1024
 
 type endedContainer struct {
 	cpuSeconds float64
-	at         usage.Time // when a scrape no longer mentioned it, by our clock
+	at         usage.Time // when a scrape no longer mentioned it
 }
 
 // withoutStale returns the scrape without the containers that no longer exist, and whether some of them

@@ -159,7 +159,9 @@ var steps = []struct {
 		k := p.kubelet(&arg)
 		if c := k.container(&arg); c != nil {
 			now := k.clock(p.now)
-			c.startedAt = pick(&arg, []usage.Time{0, now.Add(-20 * time.Second), now.Add(-time.Hour), p.now.Add(time.Hour)})
+			c.startedAt = pick(&arg, []usage.NodeTime{
+				0, now.Add(-20 * time.Second), now.Add(-time.Hour), usage.NodeTime(p.now.Add(time.Hour)),
+			})
 			c.unverifiable = c.unverifiable || !c.scraped // an unknown container may be considered new
 			k.hideStarts()
 		}
@@ -298,11 +300,11 @@ func pick[T any](arg *int, from []T) T {
 // counter is a container or a node that uses CPU and memory.
 type counter struct {
 	key         containerKey
-	startedAt   usage.Time // by its node's clock; 0: not known
+	startedAt   usage.NodeTime // 0: not known
 	late        time.Duration
-	coreSeconds float64    // at the time counted
-	counted     usage.Time // by our clock
-	cores       float64    // the load
+	coreSeconds float64 // at the time counted
+	counted     usage.Time
+	cores       float64 // the load
 	memory      uint64
 	swap        uint64
 	has         usage.Has
@@ -319,9 +321,9 @@ type counter struct {
 
 // truth is the true usage at some time, whatever the kubelet reports.
 type truth struct {
-	at          usage.Time // by our clock
+	at          usage.Time
 	coreSeconds float64
-	sampledAt   usage.Time // the time of the sample as the kubelet reports it; 0: there was none
+	sampledAt   usage.NodeTime // the time of the sample as the kubelet reports it; 0: there was none
 }
 
 func (c *counter) advance(now usage.Time) {
@@ -351,7 +353,7 @@ func (c *counter) used(at usage.Time) float64 {
 	return before.coreSeconds + share*(after.coreSeconds-before.coreSeconds)
 }
 
-func (c *counter) restart(clock, now usage.Time) {
+func (c *counter) restart(clock usage.NodeTime, now usage.Time) {
 	c.advance(now)
 	c.coreSeconds, c.unverifiable = 0, true // if the next sample is higher than the last, nothing reveals the restart
 	if c.startedAt != 0 {
@@ -370,7 +372,7 @@ func (c *counter) sample(k *kubelet, now usage.Time) usage.Sample {
 	if has(s, usage.HasCPU) {
 		s.At, s.CPUSeconds = clock.Add(-c.late), c.coreSeconds
 		if s.Untimed = k.untimed; s.Untimed {
-			s.At = now
+			s.At = usage.NodeTime(now)
 		}
 		c.truth[len(c.truth)-1].sampledAt = s.At
 	}
@@ -456,7 +458,9 @@ func (k *kubelet) end(which func(*counter) bool) {
 	})
 }
 
-func (k *kubelet) clock(now usage.Time) usage.Time { return now.Add(k.ahead + k.slewed) }
+func (k *kubelet) clock(now usage.Time) usage.NodeTime {
+	return usage.NodeTime(now.Add(k.ahead + k.slewed))
+}
 
 // container picks a container, or returns nil if there is none.
 func (k *kubelet) container(arg *int) *counter {
@@ -715,7 +719,8 @@ func (p *player) summary(k *kubelet, arg int) {
 	p.put(k, s, true)
 }
 
-func cut(t usage.Time) usage.Time { return t - t%usage.Time(time.Second) }
+// cut truncates a time to whole seconds.
+func cut[T usage.Time | usage.NodeTime](t T) T { return t - t%T(time.Second) }
 
 // put puts a response into the store and into the model.
 func (p *player) put(k *kubelet, s *usage.Scrape, summary bool) {
@@ -908,7 +913,7 @@ func (p *player) compareWithTruth(k *kubelet, c *counter, a usage.Amount) {
 		}
 	}
 	p.fail("%s on %s: %d nanocores over %v at %v is not the true usage, or is too old",
-		c.key, k.name, a.CPUNanocores, a.Window, a.At.Sub(t0))
+		c.key, k.name, a.CPUNanocores, a.Window, a.At.AheadOf(t0))
 }
 
 // checkUnchanged checks that no snapshot was modified after it was published.
@@ -932,10 +937,10 @@ func clone(p usage.Pod) usage.Pod {
 
 // String describes the report in logs.
 func (r report) String() string {
-	s := fmt.Sprintf(" (summary %v, partial %v, date %v)", r.summary, r.partial, r.date.Sub(t0))
+	s := fmt.Sprintf(" (summary %v, partial %v, date %v)", r.summary, r.partial, r.date.AheadOf(t0))
 	for _, c := range append([]reported{{containerKey{container: "node"}, r.node}}, r.containers...) {
 		s += fmt.Sprintf(" %v has %04b: cpu %v at %v since %v rate %dm;", c.key, c.sample.Has,
-			c.sample.CPUSeconds, c.sample.At.Sub(t0), c.sample.StartedAt.Sub(t0), c.sample.Rate/1e6)
+			c.sample.CPUSeconds, c.sample.At.AheadOf(t0), c.sample.StartedAt.AheadOf(t0), c.sample.Rate/1e6)
 	}
 	return s
 }

@@ -14,7 +14,7 @@ const maxOlder = 3
 // each container of the cluster.
 type reading struct {
 	usage.Reading
-	startedAt usage.Time
+	startedAt usage.NodeTime
 }
 
 func readingOf(s *usage.Sample) reading { return reading{s.Reading(), s.StartedAt} }
@@ -35,13 +35,13 @@ const (
 type series struct {
 	prev   reading      // meaningful if sampled
 	amount usage.Amount // the last one; of an earlier series unless hasAmount is set
-	asOf   usage.Time   // when amount was sampled, by our clock
-	since  usage.Time   // when the series started, by our clock
+	asOf   usage.Time   // when amount was sampled
+	since  usage.Time   // when the series started
 
 	history *history // nil: the samples are not dense, and none is unserved
 
 	sampled    bool  // whether prev is set
-	untimed    bool  // whether prev.at is by our clock
+	untimed    bool  // whether prev.At is a usage.Time, see usage.Sample
 	hasAmount  bool  // whether amount belongs to this series
 	isNew      bool  // whether the scrape before was complete and did not mention the container; false once sampled
 	startFell  bool  // whether the series started because the start time fell
@@ -52,7 +52,7 @@ type series struct {
 
 // arrival is what all samples of one response have in common.
 type arrival struct {
-	at       usage.Time // when the response arrived, by our clock
+	at       usage.Time // when the response arrived
 	capacity uint64     // of the node, in nanocores; 0: not known
 	jumped   bool       // whether this scrape showed a jump of the node's clock
 	clock    *nodeClock

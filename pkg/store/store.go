@@ -3,9 +3,8 @@
 //
 // Put compares a scrape with the previous samples, computes the rates, and publishes a snapshot of
 // each complete pod; a read is a lookup. The store reads no clock and does no I/O, and holds no
-// lock while anything is decoded or encoded. All times that callers pass are by one usage.Clock,
-// "our clock". The times of samples are by the clocks of the nodes, whose offsets the store
-// estimates.
+// lock while anything is decoded or encoded. The times of samples are by the clocks of the nodes, whose
+// offsets the store estimates.
 //
 // The store does not know which pods exist (pkg/inventory does) or how metrics are encoded (pkg/api
 // does). It reports what is missing, but pkg/scrape alone decides when to scrape. docs/numbers.md
@@ -44,9 +43,9 @@ func (c *Config) isDense(window time.Duration) bool { return window < c.RateWind
 // ContainerState is what the API server shows of a container.
 type ContainerState struct {
 	Running       bool
-	Alive         bool       // whether it runs, or waits to be restarted
-	EarliestStart usage.Time // before which it cannot have started, by the node's clock; 0: not known
-	PodCreatedAt  usage.Time // by the API server's clock
+	Alive         bool           // whether it runs, or waits to be restarted
+	EarliestStart usage.NodeTime // before which it cannot have started; 0: not known
+	PodCreatedAt  usage.Time     // by the API server's clock, which is assumed to agree with ours
 }
 
 // Store holds the usage of a cluster. It is safe for concurrent use, but calls to Put, PutSummary

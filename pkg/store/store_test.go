@@ -22,15 +22,18 @@ const (
 
 func at(seconds float64) usage.Time { return t0.Add(time.Duration(seconds * float64(time.Second))) }
 
+// nodeAt is at by the clock of a node that agrees with ours.
+func nodeAt(seconds float64) usage.NodeTime { return usage.NodeTime(at(seconds)) }
+
 // sample returns a sample of a container that started long ago, taken a number of seconds after t0.
 func sample(seconds, coreSeconds float64) usage.Sample {
 	return usage.Sample{
-		At: at(seconds), StartedAt: at(-3600),
+		At: nodeAt(seconds), StartedAt: nodeAt(-3600),
 		CPUSeconds: coreSeconds, Memory: 1 << 20, Has: usage.HasCPU | usage.HasMemory,
 	}
 }
 
-func started(seconds float64, s usage.Sample) usage.Sample { s.StartedAt = at(seconds); return s }
+func started(seconds float64, s usage.Sample) usage.Sample { s.StartedAt = nodeAt(seconds); return s }
 
 // rated adds a kubelet-reported rate, in millicores.
 func rated(millicores uint64, s usage.Sample) usage.Sample {
@@ -78,7 +81,7 @@ func show(p *usage.Pod) string {
 		return "none"
 	}
 	var s strings.Builder
-	fmt.Fprintf(&s, "at %v window %v:", p.At.Sub(t0).Seconds(), p.Window.Seconds())
+	fmt.Fprintf(&s, "at %v window %v:", p.At.AheadOf(t0).Seconds(), p.Window.Seconds())
 	for _, c := range p.Containers {
 		fmt.Fprintf(&s, " %s=%dm", c.Name, c.CPUNanocores/1_000_000)
 	}
@@ -163,7 +166,7 @@ func BenchmarkPut(b *testing.B) {
 		b.Run(fmt.Sprintf("every %v s", pace), func(b *testing.B) {
 			sc, s, now := &usage.Scrape{}, newStore(), 0.0
 			s.config.State = func(_, _, _, _ string) ContainerState {
-				return ContainerState{Running: true, EarliestStart: at(-3600)}
+				return ContainerState{Running: true, EarliestStart: nodeAt(-3600)}
 			}
 			fill(sc, "0", now)
 			b.ReportAllocs()

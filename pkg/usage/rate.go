@@ -74,10 +74,10 @@ const (
 // Rate derives an Amount from a complete sample of a node or container and an earlier reading of it.
 // The Amount is meaningful only with the verdicts Fresh and Excess.
 //
-// The rate is (core-seconds now − then) ÷ (time now − then), by the node's clock, over at most
-// maxWindow. It is not above the node's capacity in nanocores (0: not known), with a margin: the
-// samples would be of two containers. Start times are ignored, because those from cAdvisor can
-// change while a container runs (google/cadvisor#2905).
+// The rate is (core-seconds now − then) ÷ (time now − then), over at most maxWindow. It is not above
+// the node's capacity in nanocores (0: not known), with a margin: the samples would be of two
+// containers. Start times are ignored, because those from cAdvisor can change while a container runs
+// (google/cadvisor#2905).
 func Rate(prev Reading, cur *Sample, maxWindow time.Duration, capacity uint64) (Amount, Verdict) {
 	switch window := cur.At.Sub(prev.At); {
 	case window == 0:
@@ -105,7 +105,7 @@ func ShortestWindow(rateWindow time.Duration) time.Duration { return max(rateWin
 
 // IsShort reports whether the window is too short for a rate to be served.
 func (a Amount) IsShort(rateWindow time.Duration) bool {
-	isCoarse := a.At%Time(time.Second) == 0 && a.Window%time.Second == 0
+	isCoarse := a.At%NodeTime(time.Second) == 0 && a.Window%time.Second == 0
 	return a.Window < ShortestWindow(rateWindow) || isCoarse && a.Window < min(minCoarseWindow, rateWindow*2/3)
 }
 

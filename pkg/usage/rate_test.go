@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-const t0 = Time(1_795_205_767 * int64(time.Second))
+const t0 = NodeTime(1_795_205_767 * int64(time.Second))
 
 // cpu returns a sample taken some seconds after t0, of a container that started at startedAt (0:
 // not known).
-func cpu(seconds, coreSeconds float64, startedAt Time) Sample {
+func cpu(seconds, coreSeconds float64, startedAt NodeTime) Sample {
 	at := t0.Add(time.Duration(seconds * float64(time.Second)))
 	return Sample{
 		At: at, StartedAt: startedAt,
@@ -47,8 +47,8 @@ func TestRate(t *testing.T) {
 			fresh(100_000_000, 15*time.Second)},
 		{"rule 4: a start time after the sample", cpu(0, 100, old), cpu(15, 103, t0.Add(time.Hour)), Fresh,
 			fresh(200_000_000, 15*time.Second)},
-		{"rule 4: a start time relative to the pod's (kwok)", cpu(0, 100, Time(12*time.Second)),
-			cpu(15, 103, Time(27*time.Second)), Fresh, fresh(200_000_000, 15*time.Second)},
+		{"rule 4: a start time relative to the pod's (kwok)", cpu(0, 100, NodeTime(12*time.Second)),
+			cpu(15, 103, NodeTime(27*time.Second)), Fresh, fresh(200_000_000, 15*time.Second)},
 		{"rule 5: the longest window", cpu(0, 100, old), cpu(60, 106, old), Fresh, fresh(100_000_000, time.Minute)},
 		{"rule 5: a longer one", cpu(0, 100, old), cpu(60.1, 106, old), Gap, Amount{}},
 		{"rule 6: zero is data", cpu(0, 0, old), cpu(15, 0, old), Fresh, fresh(0, 15*time.Second)},

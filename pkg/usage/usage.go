@@ -1,8 +1,8 @@
 // Package usage defines the types that all packages share: what is scraped (Sample, Scrape), what
 // is served (Amount, Node, Pod, Container), and the formula that derives one from the other (Rate).
 //
-// Scrape.At, Scrape.Sent and each AsOf are by our clock; every other At is by the node's, unless the
-// sample is Untimed.
+// A Time is by our clock, a NodeTime by that of a node. pkg/store estimates how far the clock of a node
+// is ahead, and converts between the two. Elsewhere, a conversion takes the clocks for equal.
 //
 // It does no I/O, reads no clock, and imports only the standard library. docs/numbers.md explains the
 // rules of the numbers to users.
@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Time is an instant in nanoseconds since the Unix epoch; 0 means "not known". The store keeps
+// Time is an instant by our clock, in nanoseconds since the Unix epoch; 0 means "not known". The store keeps
 // several of them for every container of a cluster: a Time has a third of the size of a time.Time,
 // and no pointer for the garbage collector to follow.
 type Time int64
@@ -41,6 +41,25 @@ func (t Time) Time() time.Time {
 	return time.Unix(0, int64(t)).UTC()
 }
 
+// NodeTime is a Time by the clock of a node, which may be wrong. An exporter or engine that sets times itself
+// counts as a node.
+type NodeTime int64
+
+// NodeAt is At for a time by the clock of a node.
+func NodeAt(t time.Time) NodeTime { return NodeTime(At(t)) }
+
+// Sub returns t − u.
+func (t NodeTime) Sub(u NodeTime) time.Duration { return time.Duration(t - u) }
+
+// Add returns t + d.
+func (t NodeTime) Add(d time.Duration) NodeTime { return t + NodeTime(d) }
+
+// Time converts to the standard library's type, in UTC.
+func (t NodeTime) Time() time.Time { return Time(t).Time() }
+
+// AheadOf returns how far the clock of the node is ahead of ours, if both times are of the same moment.
+func (t NodeTime) AheadOf(u Time) time.Duration { return time.Duration(t) - time.Duration(u) }
+
 // OldestStart is the earliest start time, in seconds since the epoch, that counts as a date: the year
 // 2000. Simulated kubelets (kwok) report the seconds since the pod's start instead.
 const OldestStart = 946684800
@@ -59,17 +78,17 @@ const (
 
 // Sample is one sample of a node or container, as its kubelet took it.
 type Sample struct {
-	At         Time    // when the CPU counter was read, by the node's clock
-	StartedAt  Time    // when the container started, by the node's clock; 0: not known
-	CPUSeconds float64 // core-seconds used since the start; a counter
-	Memory     uint64  // working set in bytes
-	Swap       uint64  // swap in use in bytes
-	Rate       uint64  // the kubelet-reported rate in nanocores; only summaries have it
-	Has        Has     // which of CPU, memory, swap and rate are set
-	Loss       Loss    // why CPU or memory is not set, if that is known
+	At         NodeTime // when the CPU counter was read
+	StartedAt  NodeTime // when the container started; 0: not known
+	CPUSeconds float64  // core-seconds used since the start; a counter
+	Memory     uint64   // working set in bytes
+	Swap       uint64   // swap in use in bytes
+	Rate       uint64   // the kubelet-reported rate in nanocores; only summaries have it
+	Has        Has      // which of CPU, memory, swap and rate are set
+	Loss       Loss     // why CPU or memory is not set, if that is known
 
-	// Untimed is set if the kubelet sent no time for the CPU counter. At is then the time of the
-	// scrape by our clock, and must not be corrected by the offset of the node's clock.
+	// Untimed is set if the kubelet sent no time for the CPU counter. At is then the Time of the scrape, and
+	// must not be corrected by the offset of the node's clock.
 	Untimed bool
 	// Base is the reading from which the rate of this sample is computed, if it is not the previous
 	// sample. It is this sample's own reading if there is none: the CPU counter is another one than
@@ -125,7 +144,7 @@ func (s *Sample) dropUnknown(mayBeEmpty bool) {
 
 // Reading is the value of a CPU counter at a time; At is 0 if there is none. A rate is computed from two.
 type Reading struct {
-	At         Time
+	At         NodeTime
 	CPUSeconds float64
 }
 
@@ -143,17 +162,17 @@ type ContainerSample struct {
 type StorageSample struct {
 	Namespace, Pod, UID, Container []byte // alias memory that the next response overwrites; UID is that of the pod
 	Bytes                          uint64
-	At                             Time // when the kubelet measured the pod or node, by the node's clock; 0: not known
+	At                             NodeTime // when the kubelet measured the pod or node; 0: not known
 }
 
 // Scrape holds the samples of one node: of one response of its kubelet, or of one refresh from an
 // engine. Its owner reuses it for the next response: a function that receives a *Scrape may read it
 // until the function returns, and copies what it keeps.
 type Scrape struct {
-	At       Time   // when the headers of the response, or of a refresh the last response, arrived, by our clock
-	Sent     Time   // when the request was sent, by our clock; 0: not known
-	Date     Time   // the Date header: the node's clock between Sent and At, in whole seconds; 0: not known
-	Capacity uint64 // CPU of the node in nanocores, from the API server; set by the source; 0: not known
+	At       Time     // when the headers of the response, or of a refresh the last response, arrived
+	Sent     Time     // when the request was sent; 0: not known
+	Date     NodeTime // the Date header: a time between Sent and At, in whole seconds; 0: not known
+	Capacity uint64   // CPU of the node in nanocores, from the API server; set by the source; 0: not known
 
 	Node       Sample            // Has is 0 if the response has no sample of the node
 	Containers []ContainerSample // one element for each container, in the order of the response
@@ -210,7 +229,7 @@ type Report struct {
 	Exceeded uint64
 }
 
-// Missing describes a node or container that needs another sample soon. Its times are by our clock.
+// Missing describes a node or container that needs another sample soon.
 type Missing struct {
 	Since     Time // when its series started
 	SampledAt Time // when its last sample was taken; 0: there is none
@@ -226,7 +245,7 @@ type Amount struct {
 	CPUNanocores uint64        // mean over Window; 10⁹ are one core
 	Memory       uint64        // working set in bytes
 	Swap         uint64        // in bytes; meaningful only with HasSwap
-	At           Time          // when the CPU counter was last read, by the node's clock: the end of Window
+	At           NodeTime      // when the CPU counter was last read: the end of Window
 	Window       time.Duration // the time over which CPUNanocores is the mean; above 0
 	HasSwap      bool          // whether the kubelet reports swap
 }
@@ -258,7 +277,7 @@ const (
 type Node struct {
 	Name string
 	Amount
-	AsOf Time // when the Amount was sampled, by our clock
+	AsOf Time // when the Amount was sampled
 }
 
 // Container is the usage of a container. It is immutable once published.
@@ -274,9 +293,9 @@ type Pod struct {
 	Containers      []Container // sorted by name; at least one
 
 	// At, Window and AsOf are those of the container with the oldest sample.
-	At     Time          // by the node's clock
+	At     NodeTime
 	Window time.Duration // of its rate
-	AsOf   Time          // by our clock
+	AsOf   Time          // the same moment as At
 
 	// Suspect is set if the node's clock had been set back, and showed times for the second time: it does not
 	// show whether a container had started before its sample was taken.

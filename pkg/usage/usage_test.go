@@ -16,6 +16,9 @@ func TestTime(t *testing.T) {
 	if got := At(at).Add(time.Second).Sub(At(at)); got != time.Second {
 		t.Errorf("got %v, want 1s", got)
 	}
+	if got := NodeAt(at.Add(time.Minute)).AheadOf(At(at)); got != time.Minute {
+		t.Errorf("got %v, want 1m", got)
+	}
 }
 
 func TestClock(t *testing.T) {

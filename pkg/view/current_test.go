@@ -13,7 +13,7 @@ import (
 )
 
 // at is when the samples of most tests were taken.
-var at = usage.At(time.Date(2026, 11, 20, 11, 59, 50, 0, time.UTC))
+var at = usage.NodeAt(time.Date(2026, 11, 20, 11, 59, 50, 0, time.UTC))
 
 // TestIsCurrentOfManyContainers checks that the time grows with the number of containers, not with the product
 // of what the API server and the node show.

@@ -34,7 +34,8 @@ func stored() rule {
 	return func(p point) float64 {
 		at := start.Add(time.Duration(p.at * 1e9))
 		sample := usage.Sample{
-			At: at, StartedAt: start.Add(-time.Hour), CPUSeconds: p.used, Has: usage.HasCPU | usage.HasMemory,
+			At: usage.NodeTime(at), StartedAt: usage.NodeTime(start.Add(-time.Hour)),
+			CPUSeconds: p.used, Has: usage.HasCPU | usage.HasMemory,
 		}
 		s.Put("n", &usage.Scrape{At: at, Containers: []usage.ContainerSample{
 			{Namespace: []byte("n"), Pod: []byte("p"), Name: []byte("c"), Sample: sample},

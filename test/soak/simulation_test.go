@@ -199,7 +199,7 @@ func (s *simulation) fetch(
 	s.delay()
 	out.At = s.clock.At(w.arrived)
 	if date, err := http.ParseTime(w.Header().Get("Date")); err == nil {
-		out.Date = usage.At(date)
+		out.Date = usage.NodeAt(date)
 	}
 	if w.Code != http.StatusOK || w.Header().Get("Content-Encoding") != "" || w.Body.Len() > maxSimulatedResponse ||
 		strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
@@ -234,7 +234,7 @@ func (w *responseWriter) Write(b []byte) (int, error) {
 // lists returns the metrics of all pods and nodes, as the server would.
 func (s *simulation) lists() (pods, nodes []served) {
 	now := s.clock.At(time.Now())
-	add := func(list *[]served, name string, at usage.Time, window time.Duration) *served {
+	add := func(list *[]served, name string, at usage.NodeTime, window time.Duration) *served {
 		*list = append(*list, served{name: name, timestamp: at.Time().Truncate(timestampUnit), window: window})
 		return &(*list)[len(*list)-1]
 	}

@@ -24,7 +24,7 @@ func BenchmarkList(b *testing.B) {
 			"app.kubernetes.io/name": fmt.Sprintf("app-%d", i), "pod-template-hash": "7d4b9c6f5d", "team": "shop",
 		})
 	}
-	random, at := rand.New(rand.NewPCG(1, 2)), usage.At(now)
+	random, at := rand.New(rand.NewPCG(1, 2)), usage.NodeAt(now)
 	amount := func() usage.Amount {
 		return usage.Amount{
 			CPUNanocores: random.Uint64N(2e9), Memory: random.Uint64N(1<<18) << 12, At: at, Window: 15 * time.Second,

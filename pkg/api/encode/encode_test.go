@@ -121,9 +121,9 @@ func (g generator) number() uint64 {
 		n>>g.IntN(64), n>>g.IntN(64))
 }
 
-func (g generator) time() usage.Time {
-	n := usage.Time(g.Uint64())
-	return pick(g, 0, n, n%usage.Time(3*time.Second), usage.At(now)+n%usage.Time(48*time.Hour))
+func (g generator) time() usage.NodeTime {
+	n := usage.NodeTime(g.Uint64())
+	return pick(g, 0, n, n%usage.NodeTime(3*time.Second), usage.NodeAt(now)+n%usage.NodeTime(48*time.Hour))
 }
 
 func (g generator) window() time.Duration {

@@ -30,7 +30,7 @@ func TestGoldenFixtures(t *testing.T) {
 	}
 	fixtures := filepath.Join(strings.TrimSpace(string(dir)), "pkg", "apis", "testdata", "HEAD")
 	created := time.Date(2008, 1, 1, 1, 1, 1, 0, time.UTC)
-	sample := usage.Amount{At: usage.At(time.Date(2002, 1, 1, 1, 1, 1, 0, time.UTC)), Window: 1}
+	sample := usage.Amount{At: usage.NodeAt(time.Date(2002, 1, 1, 1, 1, 1, 0, time.UTC)), Window: 1}
 	object := &inventory.Object{
 		Namespace: "namespaceValue", Name: "nameValue",
 		Labels: inventory.NewLabels(map[string]string{"labelsKey": "labelsValue"}),

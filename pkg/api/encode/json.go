@@ -71,7 +71,7 @@ func (i *Item) appendJSON(b []byte, w *writer) []byte {
 	b = w.appendMetaJSON(b, i)
 	end, window := i.Usage.period()
 	b = append(b, `,"timestamp":`...)
-	b = appendTimeJSON(b, end)
+	b = appendTimeJSON(b, end.Time())
 	b = append(b, `,"window":"`...)
 	b = appendDuration(b, window)
 	b = append(b, `",`...)
@@ -189,12 +189,12 @@ func needsEscape(c byte) bool {
 }
 
 // appendTimeJSON appends a time in UTC, in whole seconds.
-func appendTimeJSON(b []byte, t usage.Time) []byte {
-	if t == 0 {
+func appendTimeJSON(b []byte, t time.Time) []byte {
+	if t.IsZero() {
 		return append(b, "null"...)
 	}
 	b = append(b, '"')
-	b = t.Time().AppendFormat(b, time.RFC3339)
+	b = t.AppendFormat(b, time.RFC3339)
 	return append(b, '"')
 }
 

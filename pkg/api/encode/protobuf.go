@@ -3,6 +3,7 @@ package encode
 import (
 	"encoding/binary"
 	"math/bits"
+	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -71,7 +72,7 @@ func (i *Item) appendProtobuf(b []byte, w *writer) []byte {
 	b = endMessage(w.appendMetaProtobuf(b, i), start)
 
 	end, window := i.Usage.period()
-	b = appendTimeField(b, lengthTag(2), end)
+	b = appendTimeField(b, lengthTag(2), end.Time())
 
 	b = append(b, lengthTag(3), byte(1+varintSize(uint64(window))), varintTag(1))
 	b = binary.AppendUvarint(b, uint64(window))
@@ -83,7 +84,7 @@ func (i *Item) appendProtobuf(b []byte, w *writer) []byte {
 func (i *Item) sizeProtobuf(w *writer) int {
 	end, window := i.Usage.period()
 	return fieldSize(w.metaSize(i)) +
-		fieldSize(timeSize(end)) +
+		fieldSize(timeSize(end.Time())) +
 		fieldSize(1+varintSize(uint64(window))) +
 		i.Usage.sizeProtobuf(i.Extra)
 }
@@ -96,7 +97,7 @@ func (w *writer) appendMetaProtobuf(b []byte, i *Item) []byte {
 	b = appendStringField(b, lengthTag(3), o.Namespace)
 	b = append(b, lengthTag(4), 0, lengthTag(5), 0, lengthTag(6), 0) // selfLink, uid, resourceVersion
 	b = append(b, varintTag(7), 0)                                   // generation
-	b = appendTimeField(b, lengthTag(8), w.now)
+	b = appendTimeField(b, lengthTag(8), w.now.Time())
 	return append(b, w.encodeLabels(o.Labels, appendLabelsProtobuf)...)
 }
 
@@ -114,7 +115,7 @@ func appendLabelsProtobuf(b []byte, labels inventory.Labels) []byte {
 func (w *writer) metaSize(i *Item) int {
 	o := i.Object
 	const empty = 5 * 2 // fields, of 2 bytes each
-	return empty + fieldSize(len(o.Name)) + fieldSize(len(o.Namespace)) + fieldSize(timeSize(w.now)) +
+	return empty + fieldSize(len(o.Name)) + fieldSize(len(o.Namespace)) + fieldSize(timeSize(w.now.Time())) +
 		len(w.encodeLabels(o.Labels, appendLabelsProtobuf))
 }
 
@@ -196,20 +197,20 @@ func appendNamedResource(b []byte, tag byte, r resourceQuantity) []byte {
 }
 
 // appendTimeField appends a time in whole seconds. Kubernetes leaves the nanoseconds at 0.
-func appendTimeField(b []byte, tag byte, t usage.Time) []byte {
+func appendTimeField(b []byte, tag byte, t time.Time) []byte {
 	b = append(b, tag, byte(timeSize(t)))
-	if t == 0 {
+	if t.IsZero() {
 		return b
 	}
-	b = binary.AppendUvarint(append(b, varintTag(1)), uint64(t.Time().Unix()))
+	b = binary.AppendUvarint(append(b, varintTag(1)), uint64(t.Unix()))
 	return append(b, varintTag(2), 0)
 }
 
-func timeSize(t usage.Time) int {
-	if t == 0 {
+func timeSize(t time.Time) int {
+	if t.IsZero() {
 		return 0
 	}
-	return 1 + varintSize(uint64(t.Time().Unix())) + 2
+	return 1 + varintSize(uint64(t.Unix())) + 2
 }
 
 func appendStringField(b []byte, tag byte, s string) []byte {

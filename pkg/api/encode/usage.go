@@ -18,13 +18,13 @@ type Usage interface {
 	// Total returns the usage of a node, or the sum over the containers of a pod. No number is
 	// greater than a quantity can hold.
 	Total() usage.Amount
-	// SampledAt returns when the oldest sample was taken, by our clock.
+	// SampledAt returns when the oldest sample was taken.
 	SampledAt() usage.Time
 	// NumContainers returns the number of containers; of a node, 0.
 	NumContainers() int
 
 	// period returns the timestamp and the window.
-	period() (end usage.Time, window time.Duration)
+	period() (end usage.NodeTime, window time.Duration)
 	// typed returns the typed object with this metadata.
 	typed(meta metav1.ObjectMeta, extra Extra) runtime.Object
 
@@ -50,7 +50,7 @@ func (n *Node) SampledAt() usage.Time { return n.AsOf }
 // NumContainers implements Usage.
 func (n *Node) NumContainers() int { return 0 }
 
-func (n *Node) period() (end usage.Time, window time.Duration) { return n.At, n.Window }
+func (n *Node) period() (end usage.NodeTime, window time.Duration) { return n.At, n.Window }
 
 func (n *Node) typed(meta metav1.ObjectMeta, extra Extra) runtime.Object {
 	return &metrics.NodeMetrics{
@@ -79,7 +79,7 @@ func (p *Pod) SampledAt() usage.Time { return p.AsOf }
 // NumContainers implements Usage.
 func (p *Pod) NumContainers() int { return len(p.Containers) }
 
-func (p *Pod) period() (end usage.Time, window time.Duration) { return p.At, p.Window }
+func (p *Pod) period() (end usage.NodeTime, window time.Duration) { return p.At, p.Window }
 
 func (p *Pod) typed(meta metav1.ObjectMeta, extra Extra) runtime.Object {
 	containers := make([]metrics.ContainerMetrics, len(p.Containers))

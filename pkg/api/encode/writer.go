@@ -43,7 +43,7 @@ func (e *Encoder) writer(out io.Writer, now usage.Time) *writer {
 		w = &writer{}
 	}
 	w.out, w.now = out, now
-	w.nowJSON = appendTimeJSON(w.nowJSON[:0], now)
+	w.nowJSON = appendTimeJSON(w.nowJSON[:0], now.Time())
 	return w
 }
 

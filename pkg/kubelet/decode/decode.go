@@ -58,14 +58,14 @@ const (
 
 // latestTime returns the latest valid time of a sample in the response. If later ones were accepted,
 // the valid ones after them would look old.
-func latestTime(dst *usage.Scrape) usage.Time {
+func latestTime(dst *usage.Scrape) usage.NodeTime {
 	if dst.Date != 0 {
 		return dst.Date.Add(time.Second + maxAheadOfNode)
 	}
-	return dst.At.Add(maxAhead)
+	return usage.NodeTime(dst.At.Add(maxAhead))
 }
 
-// ValidTime reports whether t can be converted to a usage.Time, with hours to spare: it is after
+// ValidTime reports whether t can be converted to a usage.NodeTime, with hours to spare: it is after
 // 1970 and before 2200.
 func ValidTime(t time.Time) bool {
 	const year2200 = 7258118400
@@ -83,7 +83,7 @@ var (
 
 // badTimes returns the error of a response all samples of which were rejected for their times. future is
 // one that is too late; 0: no time is valid. date is the response's Date header; 0: not known.
-func badTimes(future, date usage.Time) error {
+func badTimes(future, date usage.NodeTime) error {
 	sample := future.Time().Format(time.RFC3339)
 	switch {
 	case future == 0:

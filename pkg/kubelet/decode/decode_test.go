@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	scrapedAt = usage.Time(1795205767500 * 1e6) // shortly after the samples in testdata were taken
-	sampledAt = usage.Time(1795205767486 * 1e6)
+	scrapedAt = usage.NodeTime(1795205767500 * 1e6) // shortly after the samples in testdata were taken
+	sampledAt = usage.NodeTime(1795205767486 * 1e6)
 	second    = "2026-11-20T20:16:07Z" // the time of the samples in summaries
-	secondAt  = usage.Time(1795205767 * 1e9)
+	secondAt  = usage.NodeTime(1795205767 * 1e9)
 )
 
 // The responses of one kubelet at the same time. The short summary is that with
@@ -75,7 +75,7 @@ type decodeFunc func(dst *usage.Scrape, text []byte) error
 func textDecoder(maxContainers int) decodeFunc {
 	d := &Text{MaxContainers: maxContainers}
 	return func(dst *usage.Scrape, text []byte) error {
-		dst.At = scrapedAt
+		dst.At = usage.Time(scrapedAt)
 		return d.Decode(dst, text)
 	}
 }
@@ -83,7 +83,7 @@ func textDecoder(maxContainers int) decodeFunc {
 func summaryDecoder(maxContainers int) decodeFunc {
 	d := &Summary{MaxContainers: maxContainers}
 	return func(dst *usage.Scrape, text []byte) error {
-		dst.At = scrapedAt
+		dst.At = usage.Time(scrapedAt)
 		return d.Decode(dst, text, "node1")
 	}
 }
@@ -91,7 +91,7 @@ func summaryDecoder(maxContainers int) decodeFunc {
 func storageDecoder(maxContainers int) decodeFunc {
 	d := &Summary{MaxContainers: maxContainers}
 	return func(dst *usage.Scrape, text []byte) error {
-		dst.At = scrapedAt
+		dst.At = usage.Time(scrapedAt)
 		return d.DecodeStorage(dst, text, "node1")
 	}
 }
@@ -152,7 +152,7 @@ func decodeString(t testing.TB, decode decodeFunc, text string) (decoded, error)
 	t.Helper()
 	var dst usage.Scrape
 	err := decode(&dst, []byte(text))
-	if dst.At != scrapedAt {
+	if dst.At != usage.Time(scrapedAt) {
 		t.Errorf("At = %v, want %v", dst.At, scrapedAt)
 	}
 	return newDecoded(&dst), err
@@ -168,7 +168,7 @@ func (d decoded) skipping(reasons ...usage.SkipReason) decoded {
 
 func (d decoded) asPartial() decoded { d.partial = true; return d }
 
-func cpuSample(seconds float64, at usage.Time) usage.Sample {
+func cpuSample(seconds float64, at usage.NodeTime) usage.Sample {
 	return usage.Sample{CPUSeconds: seconds, At: at, Has: usage.HasCPU, Untimed: at == scrapedAt}
 }
 
@@ -208,7 +208,7 @@ func TestReuseReleasesMemory(t *testing.T) {
 	}
 	var text Text
 	var summary Summary
-	dst := usage.Scrape{At: scrapedAt}
+	dst := usage.Scrape{At: usage.Time(scrapedAt)}
 	if err := text.Decode(&dst, large); err != nil || len(dst.Containers) != maxReusedIndex+1 {
 		t.Fatalf("got %d containers, error %v", len(dst.Containers), err)
 	}
@@ -255,20 +255,20 @@ func TestLimits(t *testing.T) {
 }
 
 func TestLatestTime(t *testing.T) {
-	const date = scrapedAt + usage.Time(5*time.Hour) // by the node's clock
+	const date = scrapedAt + usage.NodeTime(5*time.Hour)
 	for _, tt := range []struct {
 		dst usage.Scrape
-		at  usage.Time
+		at  usage.NodeTime
 		ok  bool
 	}{
-		{usage.Scrape{At: scrapedAt}, scrapedAt.Add(maxAhead), true},
-		{usage.Scrape{At: scrapedAt}, scrapedAt.Add(maxAhead + time.Second), false},
-		{usage.Scrape{At: scrapedAt, Date: date}, date.Add(time.Second + maxAheadOfNode), true},
-		{usage.Scrape{At: scrapedAt, Date: date}, date.Add(2*time.Second + maxAheadOfNode), false},
+		{usage.Scrape{At: usage.Time(scrapedAt)}, scrapedAt.Add(maxAhead), true},
+		{usage.Scrape{At: usage.Time(scrapedAt)}, scrapedAt.Add(maxAhead + time.Second), false},
+		{usage.Scrape{At: usage.Time(scrapedAt), Date: date}, date.Add(time.Second + maxAheadOfNode), true},
+		{usage.Scrape{At: usage.Time(scrapedAt), Date: date}, date.Add(2*time.Second + maxAheadOfNode), false},
 	} {
 		for name, err := range map[string]error{
 			"Text": new(Text).Decode(&tt.dst,
-				fmt.Appendf(nil, "node_cpu_usage_seconds_total 1 %d\n", tt.at/usage.Time(time.Millisecond))),
+				fmt.Appendf(nil, "node_cpu_usage_seconds_total 1 %d\n", tt.at/usage.NodeTime(time.Millisecond))),
 			"Summary": new(Summary).Decode(&tt.dst, fmt.Appendf(nil, `{"node":{"cpu":{"time":%q,"usageCoreNanoSeconds":1}}}`,
 				tt.at.Time().Format(time.RFC3339Nano)), ""),
 		} {
@@ -282,7 +282,7 @@ func TestLatestTime(t *testing.T) {
 func TestBadTimes(t *testing.T) {
 	for _, tt := range []struct {
 		time string
-		date usage.Time
+		date usage.NodeTime
 		want string
 	}{
 		{"0001-01-01T00:00:00Z", 0, "its timestamps are not valid"},
@@ -292,7 +292,7 @@ func TestBadTimes(t *testing.T) {
 		{"2026-11-22T00:00:00Z", secondAt, "a sample is from 2026-11-22T00:00:00Z, and the node's clock shows " + second},
 	} {
 		text := `{"node":{"cpu":{"time":"` + tt.time + `","usageCoreNanoSeconds":1}}}`
-		err := new(Summary).Decode(&usage.Scrape{At: scrapedAt, Date: tt.date}, []byte(text), "")
+		err := new(Summary).Decode(&usage.Scrape{At: usage.Time(scrapedAt), Date: tt.date}, []byte(text), "")
 		if fmt.Sprint(err) != tt.want {
 			t.Errorf("%s: got error %q, want %q", text, err, tt.want)
 		}
@@ -303,7 +303,7 @@ func TestBadTimes(t *testing.T) {
 // apart from the times, which are in whole seconds in the summary.
 func TestFormatsAgree(t *testing.T) {
 	const all = usage.HasCPU | usage.HasMemory | usage.HasSwap
-	second := func(at usage.Time) usage.Time { return at - at%usage.Time(time.Second) }
+	second := func(at usage.NodeTime) usage.NodeTime { return at - at%usage.NodeTime(time.Second) }
 	text, err := decodeString(t, textDecoder(0), string(readFile(t, resourceFile)))
 	if err != nil {
 		t.Fatal(err)

@@ -161,15 +161,15 @@ func (d *Summary) integer(limit uint64) integer {
 }
 
 // time decodes the time of a sample: that of the scrape if it is null, 0 if it is not valid.
-func (d *Summary) time() (t usage.Time, isNull bool) {
+func (d *Summary) time() (t usage.NodeTime, isNull bool) {
 	if t, isNull = d.date(); isNull {
-		return d.dst.At, true
+		return d.scrapedAt, true
 	}
 	return t, false
 }
 
 // date decodes a time; 0 if it is not valid.
-func (d *Summary) date() (t usage.Time, isNull bool) {
+func (d *Summary) date() (t usage.NodeTime, isNull bool) {
 	if d.peek() != '"' {
 		return 0, d.wrongType(usage.BadTime)
 	}
@@ -178,17 +178,17 @@ func (d *Summary) date() (t usage.Time, isNull bool) {
 	if err != nil || date.Unix() <= 0 || date.After(d.latest.Time()) {
 		d.skip(usage.BadTime)
 		if err == nil && ValidTime(date) {
-			d.future = usage.At(date)
+			d.future = usage.NodeAt(date)
 		}
 		return 0, false
 	}
-	return usage.At(date), false
+	return usage.NodeAt(date), false
 }
 
 // bytes decodes an object that has a number of bytes under the given key, and the time of it: that of
 // the scrape if it has none, 0 if it is not valid.
-func (d *Summary) bytes(name string) (used integer, at usage.Time, untimed bool) {
-	at, untimed = d.dst.At, true
+func (d *Summary) bytes(name string) (used integer, at usage.NodeTime, untimed bool) {
+	at, untimed = d.scrapedAt, true
 	for key := range d.keys {
 		switch key {
 		case "time":

@@ -16,10 +16,12 @@ const maxReusedIndex = 2048
 type state struct {
 	dst     *usage.Scrape
 	max     int                 // number of containers that are kept
-	latest  usage.Time          // the latest valid time
-	future  usage.Time          // the last time that was later; 0: none
+	latest  usage.NodeTime      // the latest valid time
+	future  usage.NodeTime      // the last time that was later; 0: none
 	index   map[containerID]int // positions in dst.Containers
 	dropped map[podID]struct{}  // the pods that have a skipped container; nearly always none
+
+	scrapedAt usage.NodeTime // what samples without a time have instead: dst.At
 }
 
 // containerID and podID are keys of maps. Their strings alias the text: see alias.
@@ -41,6 +43,7 @@ func (s *state) begin(dst *usage.Scrape, maxContainers int) {
 		At: dst.At, Sent: dst.Sent, Date: dst.Date, Containers: dst.Containers[:0], Storage: dst.Storage[:0],
 	}
 	s.dst, s.max, s.latest, s.future = dst, cmp.Or(maxContainers, defaultMaxContainers), latestTime(dst), 0
+	s.scrapedAt = usage.NodeTime(dst.At)
 	if s.index == nil {
 		s.index = map[containerID]int{}
 	}

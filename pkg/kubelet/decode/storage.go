@@ -10,7 +10,7 @@ import (
 // disk is what a node or pod uses of the disk of its node.
 type disk struct {
 	used integer
-	at   usage.Time // when the kubelet measured it; 0: not known
+	at   usage.NodeTime // when the kubelet measured it; 0: not known
 }
 
 // DecodeStorage parses the complete summary of a node into dst.Storage, whose memory it reuses. It sets no other

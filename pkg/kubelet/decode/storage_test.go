@@ -149,7 +149,7 @@ func TestStorageLikeJSON(t *testing.T) {
 	for _, original := range [][]byte{
 		readFile(t, storageSummary), readFile(t, fullSummary), largeResponse(summaryPath, 5, 2),
 	} {
-		dst := usage.Scrape{Date: usage.Time(1795350645 * 1e9)} // after all of them
+		dst := usage.Scrape{Date: usage.NodeTime(1795350645 * 1e9)} // after all of them
 		if err := decode(&dst, bytes.Clone(original)); err != nil || dst.Skipped != [usage.NumSkipReasons]int{} {
 			t.Fatalf("got error %v, skipped %v", err, dst.Skipped)
 		}

@@ -242,7 +242,7 @@ func (d *Summary) sample(key string, s *usage.Sample) {
 // not know it; see usage.FromKubeletRate.
 func (d *Summary) cpu(s *usage.Sample) {
 	var used, rate integer
-	at, untimed := d.dst.At, true
+	at, untimed := d.scrapedAt, true
 	for key := range d.keys {
 		switch key {
 		case "time":
@@ -270,8 +270,8 @@ func (d *Summary) cpu(s *usage.Sample) {
 }
 
 // startTime decodes when a container started; 0 if that is not known.
-func (d *Summary) startTime() usage.Time {
-	if t, _ := d.date(); t >= usage.Time(usage.OldestStart*time.Second) {
+func (d *Summary) startTime() usage.NodeTime {
+	if t, _ := d.date(); t >= usage.NodeTime(usage.OldestStart*time.Second) {
 		return t
 	}
 	return 0

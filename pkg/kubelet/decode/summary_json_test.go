@@ -234,7 +234,7 @@ func (r *summaryReference) sample(s *usage.Sample, f jsonField) {
 	}
 }
 
-func (r *summaryReference) date(value any) (at usage.Time, isNull bool) {
+func (r *summaryReference) date(value any) (at usage.NodeTime, isNull bool) {
 	text, ok := as[string](r, value, usage.BadTime)
 	if !ok {
 		return 0, value == nil
@@ -245,7 +245,7 @@ func (r *summaryReference) date(value any) (at usage.Time, isNull bool) {
 		r.skip(usage.BadTime)
 		return 0, false
 	}
-	return usage.At(date), false
+	return usage.NodeAt(date), false
 }
 
 // compareWithJSON compares the result with that of encoding/json.

@@ -200,9 +200,9 @@ func (d *Text) sample(s *usage.Sample, seen *fieldSet, b []byte) {
 	}
 	switch field {
 	case fieldCPU:
-		s.CPUSeconds, s.At, s.Untimed = v.Float, d.dst.At, !v.Timed
+		s.CPUSeconds, s.At, s.Untimed = v.Float, d.scrapedAt, !v.Timed
 		if v.Timed {
-			s.At = usage.Time(v.Millis * int64(time.Millisecond))
+			s.At = usage.NodeTime(v.Millis * int64(time.Millisecond))
 		}
 		s.Has |= usage.HasCPU
 	case fieldMemory:
@@ -244,7 +244,7 @@ func (d *Text) value(b []byte) (v Value, r usage.SkipReason, ok bool) {
 	case v.Timed && (v.Millis <= 0 || v.Millis > int64(d.latest)/int64(time.Millisecond)):
 		r, ok = usage.BadTime, false
 		if 0 < v.Millis && v.Millis <= math.MaxInt64/int64(time.Millisecond) {
-			d.future = usage.Time(v.Millis * int64(time.Millisecond))
+			d.future = usage.NodeTime(v.Millis * int64(time.Millisecond))
 		}
 	case !(v.Float >= 0 && v.Float <= math.MaxFloat64):
 		r, ok = usage.BadValue, false
@@ -256,7 +256,7 @@ func (d *Text) value(b []byte) (v Value, r usage.SkipReason, ok bool) {
 }
 
 // startTime converts seconds since the epoch. A float64 of them is exact to the microsecond only.
-func (d *Text) startTime(seconds float64) usage.Time {
+func (d *Text) startTime(seconds float64) usage.NodeTime {
 	if seconds < usage.OldestStart {
 		return 0
 	}
@@ -264,7 +264,7 @@ func (d *Text) startTime(seconds float64) usage.Time {
 		d.skip(usage.BadTime)
 		return 0
 	}
-	return usage.Time(math.Round(seconds*1e6)) * usage.Time(time.Microsecond)
+	return usage.NodeTime(math.Round(seconds*1e6)) * usage.NodeTime(time.Microsecond)
 }
 
 // trim removes the blanks at the start of a line, and the carriage return with which some servers

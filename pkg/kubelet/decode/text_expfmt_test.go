@@ -113,7 +113,7 @@ func (r *textReference) set(
 		if ms := m.GetTimestampMs(); ms <= 0 || ms > int64(scrapedAt.Add(maxAhead))/1e6 {
 			return usage.BadTime, false
 		}
-		at = usage.Time(m.GetTimestampMs() * 1e6)
+		at = usage.NodeTime(m.GetTimestampMs() * 1e6)
 	}
 	isBytes := field == fieldMemory || field == fieldSwap
 	if math.IsNaN(value) || math.IsInf(value, 0) || value < 0 || value >= 1<<63 && isBytes {
@@ -131,7 +131,7 @@ func (r *textReference) set(
 			return usage.BadTime, false
 		}
 		if value >= usage.OldestStart {
-			s.StartedAt = usage.Time(math.Round(value*1e6)) * 1e3
+			s.StartedAt = usage.NodeTime(math.Round(value*1e6)) * 1e3
 		}
 	}
 	return 0, true

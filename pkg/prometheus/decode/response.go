@@ -30,11 +30,11 @@ type Label struct{ Name, Value []byte }
 
 // Point is one sample.
 type Point struct {
-	At    usage.Time
+	At    usage.NodeTime
 	Value float64
 }
 
-// MaxUnixSeconds is the latest time of a sample, in the year 2255; a usage.Time ends in 2262.
+// MaxUnixSeconds is the latest time of a sample, in the year 2255; a usage.NodeTime ends in 2262.
 const MaxUnixSeconds = 9_000_000_000
 
 const (
@@ -45,8 +45,8 @@ const (
 )
 
 // Time converts seconds since 1970. Engines store milliseconds; a float64 is not exact.
-func Time(seconds float64) usage.Time {
-	return usage.Time(math.Round(seconds*1000)) * usage.Time(time.Millisecond)
+func Time(seconds float64) usage.NodeTime {
+	return usage.NodeTime(math.Round(seconds*1000)) * usage.NodeTime(time.Millisecond)
 }
 
 // Get returns the value of a label, or nil. An empty label is equal to none.

@@ -35,7 +35,9 @@ func decodeAll(r io.Reader) ([]decoded, *Response, error) {
 	return all, response, err
 }
 
-func at(seconds float64) usage.Time { return usage.Time(seconds*1000) * usage.Time(time.Millisecond) }
+func at(seconds float64) usage.NodeTime {
+	return usage.NodeTime(seconds*1000) * usage.NodeTime(time.Millisecond)
+}
 
 func TestDecodeResponse(t *testing.T) {
 	for _, tc := range []struct {

@@ -2,6 +2,8 @@
 package viewtest
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
@@ -31,27 +33,28 @@ func Objects(index *inventory.Index) []*inventory.Object { return index.List("",
 func Put(s *store.Store, name string, node *usage.Node, pods ...*usage.Pod) {
 	for _, isLast := range []bool{false, true} {
 		var scrape usage.Scrape
-		var newest, asOf usage.Time
-		add := func(a usage.Amount, at usage.Time) usage.Sample {
+		var newest usage.NodeTime
+		var asOf usage.Time
+		add := func(a usage.Amount, ahead time.Duration) usage.Sample {
 			sample := sampleOf(a, isLast)
 			if sample.At >= newest {
-				newest, asOf = sample.At, sample.At.Add(at.Sub(a.At))
+				newest, asOf = sample.At, usage.Time(sample.At.Add(-ahead))
 			}
 			return sample
 		}
 		if node != nil {
-			scrape.Node = add(node.Amount, node.AsOf)
+			scrape.Node = add(node.Amount, node.At.AheadOf(node.AsOf))
 		}
 		for _, pod := range pods {
 			for _, c := range pod.Containers {
 				scrape.Containers = append(scrape.Containers, usage.ContainerSample{
 					Namespace: []byte(pod.Namespace), Pod: []byte(pod.Name), Name: []byte(c.Name),
-					Sample: add(c.Amount, c.At.Add(pod.AsOf.Sub(pod.At))),
+					Sample: add(c.Amount, pod.At.AheadOf(pod.AsOf)),
 				})
 			}
 		}
 		scrape.At = asOf
-		if asOf != newest {
+		if newest.AheadOf(asOf) != 0 {
 			scrape.Date = newest
 		}
 		s.Put(name, &scrape)
