@@ -31,6 +31,8 @@ type afterFault struct {
 	missing usage.Has          // of the container
 	skipped []usage.SkipReason // of values that are left out
 	partial bool               // containers may be missing
+
+	hasStorage bool // also if there is an error
 }
 
 // commonFaults are the faults that do not depend on the endpoint, with a part of the error.
@@ -108,8 +110,8 @@ func TestSummaryFaults(t *testing.T) {
 		"no rates":           {missing: usage.HasRate},
 		"null rates":         {missing: usage.HasRate},
 		"impossible rates":   {missing: usage.HasRate, skipped: []usage.SkipReason{usage.BadValue}},
-		"negative counters":  {missing: usage.HasCPU, skipped: []usage.SkipReason{usage.BadValue}},
-		"memory in words":    {missing: usage.HasMemory, skipped: []usage.SkipReason{usage.Malformed}, partial: true},
+		"negative counters":  {reason: reason.Undecodable, hasStorage: true},
+		"memory in words":    {reason: reason.Undecodable, hasStorage: true},
 		"no start time":      {},
 		"times of tomorrow":  {reason: reason.ClockSkew, text: "set the node's clock"},
 		"times of yesterday": {},
@@ -154,7 +156,11 @@ func testFaults(t *testing.T, fetch fetchFunc, faults []kubelettest.NamedFault, 
 				checkApp(t, &got, has&^want.missing, want.skipped, want.partial)
 			}
 			if isSummary {
-				checkStorage(t, c, node, want.reason)
+				storage := want.reason
+				if want.hasStorage {
+					storage = ""
+				}
+				checkStorage(t, c, node, storage)
 			}
 
 			if want.reason == reason.Timeout {

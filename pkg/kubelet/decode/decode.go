@@ -6,9 +6,9 @@
 // skipped, the others are dropped and usage.Scrape.Partial is set. MaxContainers bounds what is kept
 // of a response, whatever it contains.
 //
-// The caller sets the times of a usage.Scrape: At, Sent and Date. The names in it alias the decoded
-// text, which must not be reused while the Scrape is read. Decoders write to the text: they unescape
-// names in place.
+// The caller sets the times of a usage.Scrape: At, Sent and Date. The names in it may alias the decoded
+// text, which must not be reused while the Scrape is read. Text writes to the text: it unescapes names in
+// place.
 package decode
 
 import (
@@ -77,8 +77,10 @@ var (
 	errContainersUnread = reason.Errorf(reason.RuntimeNoStats, "resource_scrape_error is not 0")
 	errNoSamples        = reason.Errorf(reason.NoSamples, "there is no sample of the node or of a container")
 	errUndecodable      = reason.Errorf(reason.Undecodable, "nothing in it can be decoded")
-	errNotJSON          = errors.New("it is not JSON")
-	errMoreJSON         = errors.New("there is more text after the value")
+	errNotSummary       = errors.New("it is not a summary in JSON")
+	errNoObject         = errors.New("a value is not an object")
+	errNoArray          = errors.New("a value is not an array")
+	errTooMany          = errors.New("an array is too long")
 )
 
 // badTimes returns the error of a response all samples of which were rejected for their times. future is

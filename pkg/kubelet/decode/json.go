@@ -3,201 +3,126 @@ package decode
 import (
 	"bytes"
 	"errors"
-	"io"
 	"math"
-	"strconv"
 	"time"
-	"unicode/utf8"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// document reads a JSON text once, from its start to its end, without allocating. After an error,
-// which end returns, there are no further values.
-//
-// encoding/json cannot replace it. Unmarshal into structs allocates 400 MiB for the 4 MiB that a
-// hostile kubelet can send, and reports only the first value of a wrong type.
-//
-// An object or array is read by a loop over Summary.keys or Summary.elements. The body of the loop
-// must consume each value, and must not end the loop.
-type document struct {
-	decoder jsontext.Decoder
-	source  bytes.Buffer
-	text    []byte
-	err     error
-}
+// maxPodContainers limits the memory for one pod, whatever a kubelet sends. Objects that the API server
+// can store have fewer.
+const maxPodContainers = 4096
 
-// read starts to read a text.
-func (d *document) read(text []byte) {
-	d.source = *bytes.NewBuffer(text)
-	d.text, d.err = text, nil
-	// As encoding/json, which kubelets use.
-	d.decoder.Reset(&d.source, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-}
+// value is a function that is called with a decoded value.
+type value[T any] func(*T, error)
 
-// end returns an error unless the text was one valid JSON value, which has been consumed.
-func (d *document) end() error {
-	err := d.err
-	if err == nil {
-		switch _, err = d.decoder.ReadToken(); {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err == nil:
-			err = errMoreJSON
+func (f value[T]) UnmarshalJSONFrom(d *jsontext.Decoder) error { return f.decode(d, new(T)) }
+
+// decode decodes the next value into v. It consumes all of the value, also if that cannot be decoded.
+func (f value[T]) decode(d *jsontext.Decoder, v *T) error {
+	if kind := d.PeekKind(); kind != '{' && kind != 'n' {
+		f(v, errNoObject)
+		return d.SkipValue()
+	}
+	depth := d.StackDepth()
+	*v = *new(T)
+	err := json.UnmarshalDecode(d, v)
+	if _, isSemantic := errors.AsType[*json.SemanticError](err); err != nil && !isSemantic {
+		return err
+	}
+	f(v, err)
+	for d.StackDepth() > depth {
+		if _, err := d.ReadToken(); err != nil {
+			return err
 		}
 	}
-	return reason.Errorf(reason.Undecodable, "%w: %w", errNotJSON, err)
+	return nil
 }
 
-// peek returns the first byte of the next token, with the digit 0 for a number, or 0 at the end.
-func (d *document) peek() byte {
-	if d.err != nil {
-		return 0
-	}
-	return byte(d.decoder.PeekKind())
+// values is a function that is called with each element of an array.
+type values[T any] func(*T, error)
+
+func (f values[T]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	element := new(T)
+	return readArray(d, func() error { return value[T](f).decode(d, element) })
 }
 
-// ignore consumes any value.
-func (d *document) ignore() {
-	if d.err == nil {
-		d.err = d.decoder.SkipValue()
+// readArray calls read before each element of an array. Null is an array without elements.
+func readArray(d *jsontext.Decoder, read func() error) error {
+	switch start, err := d.ReadToken(); {
+	case err != nil || start.Kind() == 'n':
+		return err
+	case start.Kind() != '[':
+		return errNoArray
 	}
-}
-
-// scalar consumes and returns a string, number, true, false or null, which aliases the text.
-func (d *document) scalar() []byte {
-	if d.err != nil {
-		return nil
-	}
-	value, err := d.decoder.ReadValue()
-	if d.err = err; err != nil {
-		return nil
-	}
-	end := d.decoder.InputOffset()
-	return d.text[end-int64(len(value)) : end : end]
-}
-
-// str consumes a string and returns its value, which aliases the text unless it was escaped, and may
-// be invalid UTF-8.
-func (d *document) str() []byte {
-	quoted := d.scalar()
-	if len(quoted) < 2 {
-		return nil
-	}
-	if bytes.IndexByte(quoted, '\\') < 0 || !utf8.Valid(quoted) { // AppendUnquote would replace what is invalid
-		return quoted[1 : len(quoted)-1 : len(quoted)-1]
-	}
-	value, _ := jsontext.AppendUnquote(nil, quoted) // it is valid
-	return value
-}
-
-// keys consumes an object and yields the key of each field. It skips anything else.
-func (d *Summary) keys(yield func(key string) bool) {
-	d.each('{', func() bool { return yield(alias(d.str())) })
-}
-
-// elements consumes an array and yields before each element. It skips anything else.
-func (d *Summary) elements(yield func() bool) { d.each('[', yield) }
-
-// each consumes an object or array and yields before each element of it. It skips anything else.
-func (d *Summary) each(bracket byte, yield func() bool) {
-	if d.peek() != bracket {
-		d.wrongType(usage.Malformed)
-		return
-	}
-	_, d.err = d.decoder.ReadToken()
-	for d.err == nil {
-		switch d.decoder.PeekKind() {
-		case '}', ']', 0: // 0: an error, which ReadToken returns
-			_, d.err = d.decoder.ReadToken()
-			return
-		}
-		if !yield() {
-			return
+	for d.PeekKind() != ']' { // it returns 0 at an error, which read returns
+		if err := read(); err != nil {
+			return err
 		}
 	}
+	_, err := d.ReadToken()
+	return err
 }
 
-// wrongType consumes a value of the wrong type. It counts the value, which may have named a container,
-// unless it is null.
-func (d *Summary) wrongType(r usage.SkipReason) (isNull bool) {
-	if isNull = d.peek() == 'n'; !isNull {
-		d.skipContainer(r)
-	}
-	d.ignore()
-	return isNull
+// list is an array. It cannot be decoded if it has more than maxPodContainers elements.
+type list[T any] []T
+
+func (l *list[T]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	*l = nil
+	return readArray(d, func() error {
+		if len(*l) == maxPodContainers {
+			return errTooMany
+		}
+		*l = append(*l, *new(T))
+		return json.UnmarshalDecode(d, &(*l)[len(*l)-1])
+	})
 }
 
-// name decodes a string; nil if there is none.
-func (d *Summary) name() []byte {
-	if d.peek() != '"' {
-		d.wrongType(usage.Malformed)
-		return nil
-	}
-	return d.str()
+// name is a string. Nil means that it is missing.
+type name []byte
+
+func (n *name) UnmarshalText(text []byte) error {
+	*n = bytes.Clone(text)
+	return nil
 }
 
-// integer is a value that may be missing.
-type integer struct {
-	value   uint64
+// timestamp is a time that may be missing.
+type timestamp struct {
 	present bool
+	date    time.Time // zero if it is not valid
 }
 
-// integer decodes an integer from 0 to limit.
-func (d *Summary) integer(limit uint64) integer {
-	if d.peek() != '0' {
-		d.wrongType(usage.Malformed)
-		return integer{}
+func (t *timestamp) UnmarshalText(text []byte) error {
+	t.present = true
+	if t.date.UnmarshalText(text) != nil {
+		t.date = time.Time{}
 	}
-	value, err := strconv.ParseUint(alias(d.scalar()), 10, 64)
-	if err != nil || value > limit {
-		d.skip(usage.BadValue)
-		return integer{}
-	}
-	return integer{value, true}
+	return nil
 }
 
-// time decodes the time of a sample: that of the scrape if it is null, 0 if it is not valid.
-func (d *Summary) time() (t usage.NodeTime, isNull bool) {
-	if t, isNull = d.date(); isNull {
-		return d.scrapedAt, true
+// time returns the time of a sample; 0 if it is missing or not valid. It skips one that is not valid.
+func (s *state) time(t timestamp) (at usage.NodeTime, ok bool) {
+	if !t.present {
+		return 0, true
 	}
-	return t, false
+	if t.date.Unix() > 0 && !t.date.After(s.latest.Time()) {
+		return usage.NodeAt(t.date), true
+	}
+	s.skip(usage.BadTime)
+	if ValidTime(t.date) {
+		s.future = usage.NodeAt(t.date)
+	}
+	return 0, false
 }
 
-// date decodes a time; 0 if it is not valid.
-func (d *Summary) date() (t usage.NodeTime, isNull bool) {
-	if d.peek() != '"' {
-		return 0, d.wrongType(usage.BadTime)
+// isSize reports whether a value is missing or can be carried by the API. It skips any other.
+func (s *state) isSize(value *uint64) bool {
+	if value != nil && *value > math.MaxInt64 {
+		s.skip(usage.BadValue)
+		return false
 	}
-	var date time.Time
-	err := date.UnmarshalText(d.str())
-	if err != nil || date.Unix() <= 0 || date.After(d.latest.Time()) {
-		d.skip(usage.BadTime)
-		if err == nil && ValidTime(date) {
-			d.future = usage.NodeAt(date)
-		}
-		return 0, false
-	}
-	return usage.NodeAt(date), false
-}
-
-// bytes decodes an object that has a number of bytes under the given key, and the time of it: that of
-// the scrape if it has none, 0 if it is not valid.
-func (d *Summary) bytes(name string) (used integer, at usage.NodeTime, untimed bool) {
-	at, untimed = d.scrapedAt, true
-	for key := range d.keys {
-		switch key {
-		case "time":
-			at, untimed = d.time()
-		case name:
-			used = d.integer(math.MaxInt64)
-		default:
-			d.ignore()
-		}
-	}
-	return used, at, untimed
+	return true
 }

@@ -31,9 +31,9 @@ type (
 )
 
 // alias returns a string that shares the memory of b, so that map keys and the arguments of strconv
-// need no copy. The string is valid until b is written to. Decoders write to a part of the text
-// only once, to unescape a name in it before anything refers to that name, and drop all such
-// strings before Decode returns.
+// need no copy. The string is valid until b is written to. Text writes to a part of the text only
+// once, to unescape a name in it before anything refers to that name. Decoders drop all such strings
+// before Decode returns.
 func alias(b []byte) string {
 	return unsafe.String(unsafe.SliceData(b), len(b)) //nolint:gosec // safe for the reasons above
 }

@@ -1,16 +1,29 @@
 package decode
 
 import (
-	"math"
 	"slices"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// disk is what a node or pod uses of the disk of its node.
-type disk struct {
-	used integer
-	at   usage.NodeTime // when the kubelet measured it; 0: not known
+// filesystem is what a node or pod uses of the disk of its node.
+type filesystem struct {
+	Time timestamp `json:"time"`
+	Used *uint64   `json:"usedBytes"`
+}
+
+type nodeDisk struct {
+	FS filesystem `json:"fs"`
+}
+
+type containerDisk struct {
+	Rootfs partOfDisk `json:"rootfs"`
+	Logs   partOfDisk `json:"logs"`
+}
+
+// partOfDisk is a filesystem without its time: containerd reports the year 1970 until it has measured.
+type partOfDisk struct {
+	Used *uint64 `json:"usedBytes"`
 }
 
 // DecodeStorage parses the complete summary of a node into dst.Storage, whose memory it reuses. It sets no other
@@ -25,69 +38,51 @@ type disk struct {
 // A pod is skipped as a whole if one of its values is invalid, or if it is reported twice. Apart from
 // that, DecodeStorage treats the text as Decode does, and returns the same errors.
 func (d *Summary) DecodeStorage(dst *usage.Scrape, text []byte, node string) error {
-	return d.decode(dst, text, node, true)
-}
-
-// finishStorage adds the sample of the node, removes those of dropped pods, and returns an error if
-// nothing is left.
-func (d *Summary) finishStorage() error {
+	defer d.release()
+	n, err := decode[nodeDisk](d, dst, text, node, d.addStorage)
+	if err != nil {
+		return err
+	}
 	if len(d.dropped) > 0 {
-		d.dst.Storage = slices.DeleteFunc(d.dst.Storage, func(s usage.StorageSample) bool {
+		dst.Storage = slices.DeleteFunc(dst.Storage, func(s usage.StorageSample) bool {
 			return d.isDropped(s.Namespace, s.Pod)
 		})
 	}
-	if d.nodeDisk.used.present {
-		d.dst.Storage = append(d.dst.Storage, usage.StorageSample{Bytes: d.nodeDisk.used.value, At: d.nodeDisk.at})
+	if s, ok := d.disk(&n.FS); ok && n.FS.Used != nil {
+		dst.Storage = append(dst.Storage, s)
 	}
-	return d.result(len(d.dst.Storage) > 0)
+	return d.result(len(dst.Storage) > 0)
 }
 
-// diskField decodes a field into to if it has the given name. A value that was skipped in it leaves
-// nothing.
-func (d *Summary) diskField(key, name string, to *disk) {
-	if key != name {
-		d.ignore()
+// disk converts the usage of a filesystem. It skips values that are not valid, and returns false if there
+// are any.
+func (d *Summary) disk(fs *filesystem) (s usage.StorageSample, ok bool) {
+	s.At, ok = d.time(fs.Time)
+	s.Bytes = valueOf(fs.Used)
+	return s, d.isSize(fs.Used) && ok
+}
+
+// addStorage appends the samples of a pod's containers and the rest of the pod's usage to dst.Storage. It
+// drops the pod if it or one of its containers was reported before.
+func (d *Summary) addStorage(p *summaryPod[containerDisk]) {
+	rest, ok := d.disk(&p.Disk)
+	for i := range p.Containers {
+		c := &p.Containers[i].Values
+		ok = d.isSize(c.Rootfs.Used) && d.isSize(c.Logs.Used) && ok
+	}
+	if !ok {
+		d.dropPod(p.Ref.Namespace, p.Ref.Name)
+	}
+	if !ok || p.Disk.Used == nil {
 		return
 	}
-	before := d.skipped()
-	used, at, untimed := d.bytes("usedBytes")
-	if untimed {
-		at = 0
-	}
-	used.present = used.present && d.skipped() == before
-	*to = disk{used, at}
-}
-
-// endStorage appends the samples of a pod, or drops it.
-func (d *Summary) endStorage() {
-	containers := d.dst.Storage[d.first:]
-	d.dst.Storage = d.dst.Storage[:d.first]
-	if len(containers) == 0 {
-		return
-	}
-	r, ok := checkNames(d.names.namespace, d.names.pod)
-	if ok && len(d.names.uid) > 0 {
-		r, ok = checkNames(d.names.uid)
-	}
-	switch {
-	case !ok:
-		d.skipContainer(r)
-	case d.skipped() != d.before:
-		d.dropPod(d.names.namespace, d.names.pod)
-	case d.disk.used.present:
-		d.addPod(containers, usage.StorageSample{
-			Namespace: d.names.namespace, Pod: d.names.pod, UID: d.names.uid, Bytes: d.disk.used.value, At: d.disk.at,
-		})
-	}
-}
-
-// addPod appends the samples of a pod's containers, and the rest of the pod's usage. It drops the pod
-// if it or one of its containers was reported before.
-func (d *Summary) addPod(containers []usage.StorageSample, rest usage.StorageSample) {
+	rest.Namespace, rest.Pod, rest.UID = p.Ref.Namespace, p.Ref.Name, p.Ref.UID
 	isNew := d.addID(rest.Namespace, rest.Pod, nil)
-	for _, c := range containers {
-		c.Namespace, c.Pod, c.UID, c.At = rest.Namespace, rest.Pod, rest.UID, rest.At
-		isNew = isNew && d.addID(c.Namespace, c.Pod, c.Container)
+	for i := range p.Containers {
+		from, c := &p.Containers[i], rest
+		c.Container = from.Name
+		c.Bytes = usage.Sum(valueOf(from.Values.Rootfs.Used), valueOf(from.Values.Logs.Used))
+		isNew = d.addID(c.Namespace, c.Pod, c.Container) && isNew
 		rest.Bytes -= min(rest.Bytes, c.Bytes)
 		d.dst.Storage = append(d.dst.Storage, c)
 	}
@@ -98,53 +93,10 @@ func (d *Summary) addPod(containers []usage.StorageSample, rest usage.StorageSam
 	}
 }
 
-// addID adds names to the index, and reports whether they are new.
-func (d *Summary) addID(namespace, pod, container []byte) (isNew bool) {
-	id := containerID{alias(namespace), alias(pod), alias(container)}
-	_, known := d.index[id]
-	d.index[id] = 0
-	return !known
-}
-
-// containerStorage appends a container to dst.Storage. The times of its parts are ignored: containerd
-// reports the year 1970 until it has measured them.
-func (d *Summary) containerStorage() {
-	var c usage.StorageSample
-	var rootfs, logs integer
-	for key := range d.keys {
-		switch key {
-		case "name":
-			c.Container = d.name()
-		case "rootfs":
-			rootfs = d.usedBytes()
-		case "logs":
-			logs = d.usedBytes()
-		default:
-			d.ignore()
-		}
+// valueOf returns a value, or 0 if it is missing.
+func valueOf(value *uint64) uint64 {
+	if value == nil {
+		return 0
 	}
-	if d.canKeep(c.Container, len(d.dst.Storage)) {
-		c.Bytes = min(rootfs.value+logs.value, math.MaxInt64)
-		d.dst.Storage = append(d.dst.Storage, c)
-	}
-}
-
-// usedBytes decodes the number of used bytes of a filesystem.
-func (d *Summary) usedBytes() (used integer) {
-	for key := range d.keys {
-		if key == "usedBytes" {
-			used = d.integer(math.MaxInt64)
-		} else {
-			d.ignore()
-		}
-	}
-	return used
-}
-
-// skipped returns the number of values that were skipped.
-func (d *Summary) skipped() (n int) {
-	for _, count := range d.dst.Skipped {
-		n += count
-	}
-	return n
+	return *value
 }

@@ -92,11 +92,12 @@ func TestStorageSkips(t *testing.T) {
 	long := strings.Repeat("x", 254)
 	for skipped, pods := range map[usage.SkipReason][]string{
 		usage.BadValue: {
-			storagePod(a, diskUse("ephemeral-storage", "-1")), storagePod(a, diskUse("ephemeral-storage", "1.5")),
 			storagePod(a, diskUse("ephemeral-storage", "9223372036854775808")),
-			storagePod(a+`,{"name":"b",`+diskUse("logs", "-5")+`}`, total),
+			storagePod(a+`,{"name":"b",`+diskUse("logs", "9223372036854775808")+`}`, total),
 		},
 		usage.Malformed: {
+			storagePod(a, diskUse("ephemeral-storage", "-1")), storagePod(a, diskUse("ephemeral-storage", "1.5")),
+			storagePod(a+`,{"name":"b",`+diskUse("logs", "-5")+`}`, total),
 			storagePod(a, diskUse("ephemeral-storage", `"100"`)), storagePod(a, `"ephemeral-storage":[]`),
 			storagePod(a+`,{"name":"b","rootfs":5}`, total), storagePod(a+`,"b"`, total),
 			storagePod(a, total) + "," + storagePod(a, `"ephemeral-storage":1`), // a duplicate
@@ -126,9 +127,10 @@ func TestStorageOfNode(t *testing.T) {
 		reason reason.Reason
 	}{
 		{`{"node":{` + fs + `}}`, "[//=7 @0]", ""},
-		{`{"node":{"fs":{"usedBytes":1},` + fs + `},"node":{}}`, "[//=7 @0]", ""},
+		{`{"node":{"fs":{"usedBytes":1},` + fs + `},"node":{}}`, "[]", reason.NoSamples},
 		{`{"node":{"fs":{"usedBytes":0}}}`, "[//=0 @0]", ""},
-		{`{"node":{` + fs + `,"fs":{"usedBytes":-1}}}`, "[]", reason.NoSamples},
+		{`{"node":{` + fs + `,"fs":{"usedBytes":-1}}}`, "[]", reason.Undecodable},
+		{`{"node":{` + fs + `,"fs":{"usedBytes":9223372036854775808}}}`, "[]", reason.NoSamples},
 		{`{"node":{"fs":5}}`, "[]", reason.Undecodable},
 		{`{"node":{"fs":{"time":"2027-01-01T00:00:00Z","usedBytes":7}}}`, "[]", reason.ClockSkew},
 		{`{"node":{"nodeName":"node2","fs":null}}`, "[]", reason.BadEndpoint},
@@ -179,18 +181,18 @@ func totalsOf(t *testing.T, text []byte) map[string]uint64 {
 
 // summaryWithStorage has the fields of a summary that Storage reads.
 type summaryWithStorage struct {
-	Node struct{ Fs filesystem }
+	Node struct{ Fs usedBytes }
 	Pods []struct {
 		PodRef     struct{ Namespace, Name, UID string }
 		Containers []struct {
 			Name         string
-			Rootfs, Logs filesystem
+			Rootfs, Logs usedBytes
 		}
-		Total filesystem `json:"ephemeral-storage"`
+		Total usedBytes `json:"ephemeral-storage"`
 	}
 }
 
-type filesystem struct {
+type usedBytes struct {
 	Time      time.Time
 	UsedBytes *uint64
 }
@@ -207,7 +209,7 @@ func BenchmarkStorage(b *testing.B) {
 	})
 }
 
-// checkStorage checks what must be true of any response. TestChangedSummaryLikeJSON and FuzzSummary call it.
+// checkStorage checks what must be true of any response. FuzzSummary calls it.
 func checkStorage(t *testing.T, decode decodeFunc, text []byte) {
 	t.Helper()
 	var dst usage.Scrape

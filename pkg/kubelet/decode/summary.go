@@ -1,278 +1,216 @@
 package decode
 
 import (
-	"math"
+	"cmp"
+	"errors"
+	"fmt"
 	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Summary decodes responses to /stats/summary, in JSON. A Summary that is reused decodes without
-// allocating. It must not be copied, nor used by two goroutines at once.
+// Summary decodes responses to /stats/summary, in JSON. It must not be copied, nor used by two goroutines
+// at once.
 type Summary struct {
 	MaxContainers int // that are kept of a response; 0: defaultMaxContainers
 	state
-	document
-
-	node    string // the expected name of the node
-	other   error  // not nil if the summary is of another node
-	storage bool   // whether the usage of storage is decoded, instead of that of CPU and memory
-
-	// Of the current pod:
-	names   podNames
-	partial bool // a container was skipped
-	first   int  // position of its first container in dst
-	disk    disk
-	before  int // number of values that were skipped before it
-
-	nodeDisk disk
 }
 
-type podNames struct{ namespace, pod, uid []byte }
+// summaryNode is the node of a summary, and T the part of it that is decoded.
+type summaryNode[T any] struct {
+	Name   name `json:"nodeName"`
+	Values T    `json:",embed"`
+}
+
+type summaryPod[T any] struct {
+	Ref struct {
+		Namespace name `json:"namespace"`
+		Name      name `json:"name"`
+		UID       name `json:"uid"`
+	} `json:"podRef"`
+	Containers list[summaryContainer[T]] `json:"containers"`
+	Disk       filesystem                `json:"ephemeral-storage"`
+}
+
+type summaryContainer[T any] struct {
+	Name   name `json:"name"`
+	Values T    `json:",embed"`
+}
+
+// stats are the samples of a node or container. The start time of a node is ignored: /metrics/resource
+// does not have it, and a node must not seem to restart because one of two responses does.
+type stats struct {
+	CPU struct {
+		Time    timestamp `json:"time"`
+		Counter *uint64   `json:"usageCoreNanoSeconds"`
+		Rate    *uint64   `json:"usageNanoCores"`
+	} `json:"cpu"`
+	Memory struct {
+		Time timestamp `json:"time"`
+		Used *uint64   `json:"workingSetBytes"`
+	} `json:"memory"`
+	Swap struct {
+		Time timestamp `json:"time"`
+		Used *uint64   `json:"swapUsageBytes"`
+	} `json:"swap"`
+}
+
+type containerStats struct {
+	StartTime timestamp `json:"startTime"`
+	stats
+}
 
 // Decode parses the summary of a node into dst, whose memory it reuses. The result is that of
 // Text.Decode with two differences: times are in whole seconds, because kubelets truncate them, and
 // samples have the kubelet-reported rate.
 //
-// Decode ignores other fields and counts the values that it skips in dst.Skipped, by reason. A
-// field that is null is missing; of duplicates, the last one counts.
+// Decode ignores other fields. It skips a pod with a value of the wrong type as a whole, and otherwise only
+// values that are out of range. It counts both in dst.Skipped, by reason. A field that is null is missing.
+// If a field occurs twice, the last value counts.
 //
-// Errors have a reason: Undecodable if the text is not valid JSON, BadEndpoint if it is the summary of
-// another node, or one of the others of Text.Decode. dst is not valid after an error.
+// Errors have a reason: Undecodable if the text is not valid JSON or no summary, BadEndpoint if it is the
+// summary of another node, or one of the others of Text.Decode. dst is not valid after an error.
 func (d *Summary) Decode(dst *usage.Scrape, text []byte, node string) error {
-	return d.decode(dst, text, node, false)
-}
-
-func (d *Summary) decode(dst *usage.Scrape, text []byte, node string, storage bool) error {
 	defer d.release()
-	d.begin(dst, d.MaxContainers)
-	d.node, d.other, d.storage, d.nodeDisk = node, nil, storage, disk{}
-	d.read(text)
-	for key := range d.keys {
-		switch key {
-		case "node":
-			for key := range d.keys {
-				d.nodeField(key)
-			}
-		case "pods":
-			for range d.elements {
-				d.pod()
-			}
-		default:
-			d.ignore()
-		}
-	}
-	switch err := d.end(); {
-	case err != nil:
+	n, err := decode[stats](d, dst, text, node, d.addContainers)
+	if err != nil {
 		return err
-	case d.other != nil:
-		return d.other
-	case storage:
-		return d.finishStorage()
 	}
+	dst.Node = d.sample(&n)
 	return d.finish()
 }
 
-// release drops the references to the text and to the scrape.
-func (d *Summary) release() {
-	d.state.release()
-	d.read(nil)
-	d.names = podNames{}
-}
-
-// nodeField decodes a field of the node. Its start time is ignored: /metrics/resource does not have it,
-// and a node must not seem to restart because one of two responses does.
-func (d *Summary) nodeField(key string) {
-	switch {
-	case key == "nodeName":
-		d.checkNode(d.name())
-	case d.storage:
-		d.diskField(key, "fs", &d.nodeDisk)
-	default:
-		d.sample(key, &d.dst.Node)
-	}
-}
-
-// checkNode rejects the summary of another node. The server at a node's address may represent many
-// kubelets, or be the kubelet of another node that has the address now.
-func (d *Summary) checkNode(name []byte) {
-	if len(name) > 0 && string(name) != d.node {
-		d.other = reason.Errorf(reason.BadEndpoint,
-			"the response is from another node: its summary is that of %.100q", name)
-	}
-}
-
-// pod decodes a pod. Its containers may come before its name.
-func (d *Summary) pod() {
-	d.names, d.partial, d.disk, d.before = podNames{}, false, disk{}, d.skipped()
-	d.first = len(d.dst.Containers) + len(d.dst.Storage) // one of them is empty
-	for key := range d.keys {
-		switch {
-		case key == "podRef":
-			d.podRef()
-		case key == "containers":
-			d.checkType('[')
-			for range d.elements {
-				d.podContainer()
+// decode calls add for each pod that can be kept, and returns the values of the node. A pod is valid until
+// add returns. Each is decoded alone: structs of a whole summary would take a hundred times the memory of
+// its text if a kubelet is hostile.
+func decode[N, C any](d *Summary, dst *usage.Scrape, text []byte, name string, add func(*summaryPod[C])) (N, error) {
+	d.begin(dst, d.MaxContainers)
+	var node N
+	var rejected error
+	summary := struct {
+		Node value[summaryNode[N]] `json:"node"`
+		Pods values[summaryPod[C]] `json:"pods"`
+	}{
+		func(n *summaryNode[N], err error) {
+			rejected = cmp.Or(rejected, d.checkNode(n.Name, name, err))
+			if node = *new(N); err == nil {
+				node = n.Values
 			}
-		case d.storage:
-			d.diskField(key, "ephemeral-storage", &d.disk)
-		default:
-			d.ignore()
-		}
+		},
+		func(p *summaryPod[C], err error) {
+			if accept(d, p, err) {
+				add(p)
+			}
+		},
 	}
-	if d.storage {
-		d.endStorage()
-	} else {
-		d.endContainers()
+	// To find duplicates, the decoder would need memory for all names of fields.
+	err := json.Unmarshal(text, &summary, jsontext.AllowDuplicateNames(true))
+	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok { // its text has names, which may be long
+		err = fmt.Errorf("%w at offset %d", syntax.Err, syntax.ByteOffset)
 	}
+	if err != nil {
+		return node, reason.Errorf(reason.Undecodable, "%w: %w", errNotSummary, err)
+	}
+	return node, rejected
 }
 
-func (d *Summary) podRef() {
-	for key := range d.keys {
-		switch {
-		case key == "namespace":
-			d.names.namespace = d.name()
-		case key == "name":
-			d.names.pod = d.name()
-		case key == "uid" && d.storage:
-			d.names.uid = d.name()
-		default:
-			d.ignore()
-		}
-	}
-}
-
-// podContainer decodes an element of the containers of a pod.
-func (d *Summary) podContainer() {
-	d.checkType('{')
+// checkNode rejects the summary of another node, and one without a name that can be decoded: the server at
+// a node's address may represent many kubelets, or be the kubelet of another node that has the address
+// now. It skips a node that cannot be decoded apart from its name.
+func (d *Summary) checkNode(name name, want string, err error) error {
 	switch {
-	case d.peek() != '{':
-		d.wrongType(usage.Malformed)
-	case d.storage:
-		d.containerStorage()
-	default:
-		d.container()
+	case len(name) > 0 && string(name) != want:
+		return reason.Errorf(reason.BadEndpoint, "the response is from another node: its summary is that of %.100q", name)
+	case err != nil && len(name) == 0:
+		return errUndecodable
+	case err != nil:
+		d.skipContainer(usage.Malformed)
 	}
+	return nil
 }
 
-// checkType marks the pod as partial unless the next value begins with the bracket or is null.
-func (d *Summary) checkType(bracket byte) {
-	c := d.peek()
-	d.partial = d.partial || c != bracket && c != 'n'
-}
-
-// canKeep reports whether a container can be kept, given the number of others. If not, it skips the container.
-func (d *Summary) canKeep(name []byte, others int) bool {
-	r, ok := checkNames(name)
-	if ok && others >= d.max {
+// accept reports whether a pod can be kept as a whole. If not, it drops the pod. err is not nil if the
+// pod cannot be decoded.
+func accept[C any](d *Summary, p *summaryPod[C], err error) bool {
+	ref, kept := &p.Ref, len(d.dst.Containers)+len(d.dst.Storage) // one of them is empty
+	r, ok := checkNames(ref.Namespace, ref.Name)
+	if ok && len(ref.UID) > 0 {
+		r, ok = checkNames(ref.UID)
+	}
+	for i := 0; ok && i < len(p.Containers); i++ {
+		r, ok = checkNames(p.Containers[i].Name)
+	}
+	switch {
+	case errors.Is(err, errTooMany), kept+len(p.Containers) > d.max:
 		r, ok = usage.OverLimit, false
+	case err != nil:
+		r, ok = usage.Malformed, false
+	case len(p.Containers) == 0:
+		return false
 	}
 	if !ok {
 		d.skipContainer(r)
-		d.partial = true
+		d.dropPod(ref.Namespace, ref.Name)
 	}
 	return ok
 }
 
-// endContainers adds the names of a pod to its containers, or drops the pod if it cannot be kept as a whole.
-func (d *Summary) endContainers() {
-	containers := d.dst.Containers[d.first:]
-	d.dst.Containers = d.dst.Containers[:d.first]
-	if r, ok := checkNames(d.names.namespace, d.names.pod); !ok {
-		for range containers {
-			d.skipContainer(r)
-		}
-		return
-	}
-	if d.partial {
-		d.dropPod(d.names.namespace, d.names.pod)
-		return
-	}
-	for _, c := range containers {
-		c.Namespace, c.Pod = d.names.namespace, d.names.pod
-		if d.addID(c.Namespace, c.Pod, c.Name) {
-			d.dst.Containers = append(d.dst.Containers, c)
-		} else {
+// addContainers appends the containers of a pod to dst.Containers.
+func (d *Summary) addContainers(p *summaryPod[containerStats]) {
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		if !d.addID(p.Ref.Namespace, p.Ref.Name, c.Name) {
 			d.skip(usage.Duplicate)
+			continue
 		}
+		sample := d.sample(&c.Values.stats)
+		if at, _ := d.time(c.Values.StartTime); at >= usage.NodeTime(usage.OldestStart*time.Second) {
+			sample.StartedAt = at
+		}
+		d.dst.Containers = append(d.dst.Containers, usage.ContainerSample{
+			Namespace: p.Ref.Namespace, Pod: p.Ref.Name, Name: c.Name, Sample: sample,
+		})
 	}
 }
 
-// container appends a container to dst.Containers.
-func (d *Summary) container() {
-	var c usage.ContainerSample
-	for key := range d.keys {
-		switch key {
-		case "name":
-			c.Name = d.name()
-		case "startTime":
-			c.StartedAt = d.startTime()
-		default:
-			d.sample(key, &c.Sample)
-		}
-	}
-	if d.canKeep(c.Name, len(d.dst.Containers)) {
-		d.dst.Containers = append(d.dst.Containers, c)
-	}
+// addID adds names to the index, and reports whether they are new.
+func (d *Summary) addID(namespace, pod, container []byte) (isNew bool) {
+	id := containerID{alias(namespace), alias(pod), alias(container)}
+	_, known := d.index[id]
+	d.index[id] = 0
+	return !known
 }
 
-// sample decodes a field of a node or container into s, if it is a part of a sample.
-func (d *Summary) sample(key string, s *usage.Sample) {
-	switch key {
-	case "cpu":
-		d.cpu(s)
-	case "memory":
-		if used, at, _ := d.bytes("workingSetBytes"); used.present && at != 0 {
-			s.Memory = used.value
-			s.Has |= usage.HasMemory
+// sample converts the values that are valid. A rate of 0 may mean that the kubelet does not know it; see
+// usage.FromKubeletRate.
+func (d *Summary) sample(from *stats) (s usage.Sample) {
+	cpu, memory, swap := &from.CPU, &from.Memory, &from.Swap
+	hasCounter, hasRate := cpu.Counter != nil, d.isSize(cpu.Rate) && cpu.Rate != nil
+	if at, ok := d.time(cpu.Time); ok && (hasCounter || hasRate) {
+		s.At, s.Untimed = at, at == 0
+		if s.Untimed {
+			s.At = d.scrapedAt
 		}
-	case "swap":
-		if used, at, _ := d.bytes("swapUsageBytes"); used.present && at != 0 {
-			s.Swap = used.value
-			s.Has |= usage.HasSwap
+		if hasCounter {
+			s.CPUSeconds = float64(*cpu.Counter) / float64(time.Second)
+			s.Has |= usage.HasCPU
 		}
-	default:
-		d.ignore()
-	}
-}
-
-// cpu decodes the counter and the kubelet-reported rate. A rate of 0 may mean that the kubelet does
-// not know it; see usage.FromKubeletRate.
-func (d *Summary) cpu(s *usage.Sample) {
-	var used, rate integer
-	at, untimed := d.scrapedAt, true
-	for key := range d.keys {
-		switch key {
-		case "time":
-			at, untimed = d.time()
-		case "usageCoreNanoSeconds":
-			used = d.integer(math.MaxUint64)
-		case "usageNanoCores":
-			rate = d.integer(math.MaxInt64)
-		default:
-			d.ignore()
+		if hasRate {
+			s.Rate = *cpu.Rate
+			s.Has |= usage.HasRate
 		}
 	}
-	if at == 0 || !used.present && !rate.present {
-		return
+	if _, ok := d.time(memory.Time); d.isSize(memory.Used) && ok && memory.Used != nil {
+		s.Memory = *memory.Used
+		s.Has |= usage.HasMemory
 	}
-	s.At, s.Untimed = at, untimed
-	if used.present {
-		s.CPUSeconds = float64(used.value) / float64(time.Second)
-		s.Has |= usage.HasCPU
+	if _, ok := d.time(swap.Time); d.isSize(swap.Used) && ok && swap.Used != nil {
+		s.Swap = *swap.Used
+		s.Has |= usage.HasSwap
 	}
-	if rate.present {
-		s.Rate = rate.value
-		s.Has |= usage.HasRate
-	}
-}
-
-// startTime decodes when a container started; 0 if that is not known.
-func (d *Summary) startTime() usage.NodeTime {
-	if t, _ := d.date(); t >= usage.NodeTime(usage.OldestStart*time.Second) {
-		return t
-	}
-	return 0
+	return s
 }
