@@ -37,6 +37,8 @@ const (
 	maxElements = 2000
 	// maxBody is the maximum size of a body, which only /debug/flags/v takes, in bytes.
 	maxBody = 64
+	// maxDiscarded is how much of another body is read, in bytes, as the library does with HTTP/1.
+	maxDiscarded = 256 << 10
 	// requestMemory is what a request without headers takes, in bytes, and headerMemory what each byte of its
 	// headers and target does (TestRequestMemory).
 	requestMemory, headerMemory = 40 << 10, 6
@@ -186,17 +188,15 @@ func isFlag(r *http.Request) bool {
 	return r.Method == http.MethodPut && r.URL.Path == "/debug/flags/v"
 }
 
-// discardBody frees the body of a request, which others ignore, too. With HTTP/1, this reads up to 256 KiB, and the
-// server closes the connection if there is more.
+// discardBody reads the body of a request, which others ignore, too. A response before its end can get lost on the way
+// through the API server, which forwards both at the same time. The server closes a connection of HTTP/1 or a stream of
+// HTTP/2 if there is more.
 func discardBody(w http.ResponseWriter, r *http.Request) {
 	controller := http.NewResponseController(w)
-	if r.ProtoMajor == 1 {
-		_ = controller.SetReadDeadline(time.Now().Add(MaxWriteTime))
-	}
+	_ = controller.SetReadDeadline(time.Now().Add(MaxWriteTime))
+	_, _ = io.CopyN(io.Discard, r.Body, maxDiscarded)
 	_ = r.Body.Close()
-	if r.ProtoMajor == 1 {
-		_ = controller.SetReadDeadline(time.Time{})
-	}
+	_ = controller.SetReadDeadline(time.Time{})
 }
 
 // reject sends an error.
