@@ -314,9 +314,11 @@ func TestClosedConnectionsAreFreed(t *testing.T) {
 	address, _ := serveTLS(t, nil)
 	attack := func() {
 		client := dialTLS(t, address, "h2")
-		// A body without an end; the window is 0, so the response is not complete. Then a frame that does not come.
+		// The window is 0, so the response is not complete. Then a frame that does not come.
 		_, _ = io.WriteString(client, frames(func(f *http2.Framer) {
-			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headerBlock(0), EndHeaders: true})
+			_ = f.WriteHeaders(http2.HeadersFrameParam{
+				StreamID: 1, BlockFragment: headerBlock(0), EndHeaders: true, EndStream: true,
+			})
 		}))
 		reader := http2.NewFramer(nil, client)
 		for {

@@ -193,8 +193,10 @@ func isFlag(r *http.Request) bool {
 // HTTP/2 if there is more.
 func discardBody(w http.ResponseWriter, r *http.Request) {
 	controller := http.NewResponseController(w)
-	_ = controller.SetReadDeadline(time.Now().Add(MaxWriteTime))
-	_, _ = io.CopyN(io.Discard, r.Body, maxDiscarded)
+	if r.ContentLength <= maxDiscarded {
+		_ = controller.SetReadDeadline(time.Now().Add(MaxWriteTime))
+		_, _ = io.CopyN(io.Discard, r.Body, maxDiscarded)
+	}
 	_ = r.Body.Close()
 	_ = controller.SetReadDeadline(time.Time{})
 }

@@ -38,7 +38,7 @@ func (d *diagnosis) testPods(t *testing.T) {
 	d.addPod(t, "outside", "nodeName: "+excluded)
 	d.setStatuses(t)
 
-	const clock = `\d\d:\d\d:\d\d UTC \(\d+m?\d*s`
+	const clock = `(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d UTC \(\d+m?\d*s`
 	for _, test := range []struct{ object, reason, text string }{ // arguments of kubectl top; a regular expression
 		{"pod none", "pod-not-found", `podmetrics.metrics.k8s.io "none" not found: ` +
 			`the pod does not exist in namespace "explained" \(check its name and namespace\)`},
