@@ -214,40 +214,6 @@ func TestTenantChangesOnlyItsOwnUsage(t *testing.T) { // rule 1
 	}
 }
 
-// TestRestartAfterSkippedSamples restarts a container after a sample that had no rate. Afterwards, the
-// counter is higher than at the last sample that a rate can start with.
-func TestRestartAfterSkippedSamples(t *testing.T) { // rule 4
-	type sampled struct{ at, started, coreSeconds float64 }
-	for _, tc := range []struct {
-		name    string
-		window  time.Duration
-		samples []sampled // the last one is taken after a restart, with the start that it reports
-		want    string
-	}{
-		{"too soon after the previous one", rateWindow,
-			[]sampled{{0, -100, 1}, {0.8, -100, 5}, {12, 2, 2}}, "at 12 window 10: a=200m"},
-		{"too soon, then an older one", rateWindow,
-			[]sampled{{0, -100, 1}, {0.8, -100, 5}, {0.4, -100, 3}, {12, 2, 2}}, "at 12 window 10: a=200m"},
-		{"of a container that is starting up, without a rate window", 0,
-			[]sampled{{0, 0, 0}, {5, 0, 5}, {22, 10, 2.4}}, "at 22 window 12: a=200m"},
-		{"an older sample", rateWindow,
-			[]sampled{{0, -100, 1}, {0.8, -100, 5}, {0.6, -100, 4}, {12, -100, 7}}, "at 12 window 12: a=500m"},
-		{"the next sample is again before the skipped one", time.Second,
-			[]sampled{{0, 0, 0}, {9, 0, 5}, {6, -10, 3}, {12, -10, 9}}, "at 12 window 6: a=1000m"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			s := newWideStore(tc.window)
-			s.Put("n1", scrape(-1))
-			newest := 0.0
-			for _, sampled := range tc.samples {
-				newest = max(newest, sampled.at)
-				s.Put("n1", scrape(newest, of("p/a", started(sampled.started, sample(sampled.at, sampled.coreSeconds)))))
-			}
-			expect(t, s, "p", newest, tc.want)
-		})
-	}
-}
-
 // TestHistoryIsDropped checks that there is only a history while samples are dense.
 func TestHistoryIsDropped(t *testing.T) { // rule 12
 	s := newStore()

@@ -244,18 +244,6 @@ func TestSamplesAfterAClockStep(t *testing.T) {
 	}
 }
 
-// TestContainerOfTheOtherPodOnly is rule 7: what only the other pod of the name has is not a part
-// of the pod.
-func TestContainerOfTheOtherPodOnly(t *testing.T) {
-	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, _, container string) ContainerState {
-		return ContainerState{Running: container == "a", EarliestStart: nodeAt(-100)}
-	}})
-	for now := 0.0; now <= 45; now += 15 {
-		s.Put("n1", scrape(now, of("p/a", started(-98, sample(now, now/10))), of("p/old", sample(now, now))))
-	}
-	expect(t, s, "p", 45, "at 45 window 15: a=100m")
-}
-
 // TestPanicInAScrape checks that a panic while a scrape is stored, after a container of it was found to
 // have ended, does not break the next scrapes of the node.
 func TestPanicInAScrape(t *testing.T) {

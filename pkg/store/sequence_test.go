@@ -489,6 +489,10 @@ type player struct {
 	waiting  map[containerKey]bool       // those that it shows as waiting for a restart if they do not run
 	shown    map[boundPod]ContainerState // the starts of pods that it shows
 
+	state  func(node string, key containerKey) ContainerState // according to the API server
+	maxAge time.Duration
+	keys   []podKey // of the pods that it compares
+
 	store *Store
 	model *model
 	logf  func(string, ...any)
@@ -501,12 +505,13 @@ type player struct {
 func newPlayer(logf func(string, ...any)) *player {
 	p := &player{
 		now: t0, stopped: map[containerKey]bool{}, waiting: map[containerKey]bool{},
-		shown: map[boundPod]ContainerState{}, logf: logf,
+		shown: map[boundPod]ContainerState{}, maxAge: maxAge, keys: podKeys, logf: logf,
 		pods: map[*usage.Pod]usage.Pod{}, nodes: map[*usage.Node]usage.Node{},
 	}
 	if logf == nil {
 		p.logf = func(string, ...any) {}
 	}
+	p.state = p.shownState
 	p.start(rateWindow)
 	for _, name := range nodeNames {
 		self := &counter{coreSeconds: 1000, counted: t0, cores: 1, has: usage.HasCPU | usage.HasMemory}
@@ -517,19 +522,21 @@ func newPlayer(logf func(string, ...any)) *player {
 	return p
 }
 
+// shownState returns what the API server shows of a container in a script.
+func (p *player) shownState(node string, key containerKey) ContainerState {
+	shown := p.shown[boundPod{node, key.podKey}]
+	shown.Running = !p.stopped[key]
+	shown.Alive = shown.Running || p.waiting[key]
+	return shown
+}
+
 // start starts kube-vitals, which knows nothing of what it knew before.
 func (p *player) start(rateWindow time.Duration) {
-	state := func(node string, key containerKey) ContainerState {
-		shown := p.shown[boundPod{node, key.podKey}]
-		shown.Running = !p.stopped[key]
-		shown.Alive = shown.Running || p.waiting[key]
-		return shown
-	}
-	config := Config{MaxSampleAge: maxAge, RateWindow: rateWindow, MaxContainers: 100}
+	config := Config{MaxSampleAge: p.maxAge, RateWindow: rateWindow, MaxContainers: 100}
 	config.State = func(node, namespace, pod, container string) ContainerState {
-		return state(node, containerKey{podKey{namespace, pod}, container})
+		return p.state(node, containerKey{podKey{namespace, pod}, container})
 	}
-	p.store, p.model = New(config), newModel(maxAge, rateWindow, state)
+	p.store, p.model = New(config), newModel(p.maxAge, rateWindow, p.state)
 	for _, k := range p.kubelets {
 		for _, c := range k.containers {
 			c.scraped = false
@@ -799,7 +806,7 @@ func (p *player) fail(format string, args ...any) {
 // check compares what the store serves with the model and with the true load.
 func (p *player) check() {
 	for _, k := range p.kubelets {
-		for _, key := range podKeys {
+		for _, key := range p.keys {
 			p.checkPod(k, key)
 		}
 		p.checkNode(k)
@@ -825,7 +832,7 @@ func (p *player) checkPod(k *kubelet, key podKey) {
 	if _, known := p.pods[got]; !known {
 		p.pods[got] = clone(*got)
 	}
-	end := asOf.Add(maxAge) // rule 8: the last moment
+	end := asOf.Add(p.maxAge) // rule 8: the last moment
 	at := func(now usage.Time) *usage.Pod { return p.store.Pod(k.name, key.namespace, key.name, now) }
 	if at(end) != got || at(end+1) != nil {
 		p.fail("pod %v on %s does not expire after %v", key, k.name, end.Sub(t0))
@@ -852,7 +859,7 @@ func (p *player) checkNode(k *kubelet) {
 	if _, known := p.nodes[got]; !known {
 		p.nodes[got] = *got
 	}
-	if end := asOf.Add(maxAge); p.store.Node(k.name, end) != got || p.store.Node(k.name, end+1) != nil {
+	if end := asOf.Add(p.maxAge); p.store.Node(k.name, end) != got || p.store.Node(k.name, end+1) != nil {
 		p.fail("node %s does not expire after %v", k.name, end.Sub(t0))
 	}
 	p.compareWithTruth(k, k.self, got.Amount)
@@ -864,7 +871,7 @@ func (p *player) checkFacts(k *kubelet) {
 	if want, wantKnown := p.model.nodeFacts(k.name); got != want || known != wantKnown {
 		p.fail("facts of node %s:\n got %+v, %v\nwant %+v, %v", k.name, got, known, want, wantKnown)
 	}
-	for _, key := range podKeys {
+	for _, key := range p.keys {
 		got, known := p.store.PodFacts(k.name, key.namespace, key.name)
 		for i := range got.Containers {
 			got.Containers[i].Omitted = false
@@ -881,7 +888,7 @@ func (k *kubelet) maxStep() time.Duration { return 1400*time.Millisecond + 2*2*t
 // compareWithTruth compares an Amount with the true usage, as far as the kubelet's reports can show
 // it: rates and ages may be wrong by as much as an unnoticed step of the clock makes them.
 func (p *player) compareWithTruth(k *kubelet, c *counter, a usage.Amount) {
-	if a.At <= 0 || a.Window <= 0 || a.Window > maxAge {
+	if a.At <= 0 || a.Window <= 0 || a.Window > p.maxAge {
 		p.fail("%s on %s: there is no time or window, or it is too long: %+v", c.key, k.name, a)
 	}
 	if c.unverifiable || k.wasDateless || p.err != nil {
@@ -899,7 +906,7 @@ func (p *player) compareWithTruth(k *kubelet, c *counter, a usage.Amount) {
 	coreSeconds := float64(a.CPUNanocores) / 1e9 * a.Window.Seconds()
 	step := k.maxStep()
 	for _, end := range ends {
-		if p.now.Sub(end.at) > maxAge+step {
+		if p.now.Sub(end.at) > p.maxAge+step {
 			continue
 		}
 		least := end.coreSeconds - c.used(end.at.Add(-max(0, a.Window-step)))

@@ -51,16 +51,6 @@ func scrape(seconds float64, containers ...usage.ContainerSample) *usage.Scrape 
 	return &usage.Scrape{At: at(seconds), Containers: containers}
 }
 
-// running returns a Config.State of which only Running is known.
-func running(isRunning func(namespace, pod, container string) bool) func(_, _, _, _ string) ContainerState {
-	if isRunning == nil {
-		return nil
-	}
-	return func(_, namespace, pod, container string) ContainerState {
-		return ContainerState{Running: isRunning(namespace, pod, container)}
-	}
-}
-
 // newStoreWith returns a store without a rate window. The API server shows this state of every container.
 func newStoreWith(state *ContainerState) *Store {
 	return New(Config{MaxSampleAge: maxAge, MaxContainers: 100,
@@ -92,57 +82,6 @@ func expect(t *testing.T, s *Store, pod string, now float64, want string) {
 	t.Helper()
 	if got := show(s.Pod("n1", "n", pod, at(now))); got != want {
 		t.Errorf("pod %s after %v s:\n got %s\nwant %s", pod, now, got, want)
-	}
-}
-
-// TestPods puts scrapes of one node and reads a pod after each of them. TestSequences compares all
-// rules with a model.
-func TestPods(t *testing.T) {
-	type step struct {
-		containers []usage.ContainerSample
-		want       string
-	}
-	type list = []usage.ContainerSample
-	noCPU := func(seconds float64) usage.Sample {
-		s := sample(seconds, 0)
-		s.Has = usage.HasMemory
-		return s
-	}
-	for _, tc := range []struct {
-		name  string
-		steps []step // every 15 s
-	}{
-		{"a rate needs two samples", []step{
-			{list{of("p/a", sample(0, 10)), of("p/b", sample(1, 20))}, "none"},
-			// rule 6: zero is data; the time is that of the oldest container
-			{list{of("p/a", sample(15, 11.5)), of("p/b", sample(16, 20))}, "at 15 window 15: a=100m b=0m"},
-		}},
-		{"rules 4, 7: a restart keeps the last complete snapshot", []step{
-			{list{of("p/a", sample(0, 10)), of("p/b", sample(0, 5))}, "none"},
-			{list{of("p/a", sample(15, 11.5)), of("p/b", sample(15, 6.5))}, "at 15 window 15: a=100m b=100m"},
-			{list{of("p/a", started(27, sample(30, 0.1))), of("p/b", sample(30, 9.5))}, "at 15 window 15: a=100m b=100m"},
-			{list{of("p/a", started(27, sample(45, 3.1))), of("p/b", sample(45, 9.5))}, "at 45 window 15: a=200m b=0m"},
-			// 12 s after a restart, the mean since the start is served at once.
-			{list{of("p/a", started(48, sample(60, 2.4))), of("p/b", sample(60, 9.5))}, "at 60 window 12: a=200m b=0m"},
-		}},
-		{"rule 7: a whole pod or none", []step{
-			{list{of("p/a", sample(0, 10))}, "none"},
-			{list{of("p/a", sample(15, 11.5))}, "at 15 window 15: a=100m"},
-			{list{of("p/a", sample(30, 13)), of("p/b", started(28, sample(30, 1)))}, "at 15 window 15: a=100m"},
-			{list{of("p/a", sample(45, 14.5)), of("p/b", noCPU(45))}, "at 15 window 15: a=100m"},
-			{list{of("p/a", sample(60, 16)), of("p/b", started(28, sample(60, 4)))}, "at 60 window 15: a=100m b=100m"},
-			// A container that ended leaves the pod, even if nothing else is new.
-			{list{of("p/b", started(28, sample(60, 4)))}, "at 60 window 30: b=100m"},
-		}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			s := newStore()
-			for i, step := range tc.steps {
-				now := float64(15 * i)
-				s.Put("n1", scrape(now, step.containers...))
-				expect(t, s, "p", now, step.want)
-			}
-		})
 	}
 }
 
