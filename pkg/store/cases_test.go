@@ -442,7 +442,7 @@ func TestMalformedCases(t *testing.T) {
 		scrape + "  p/a cpu=1s mem=1Mi":                          `3: "mem=1Mi" is not known: want cpu, memory`,
 		scrape + "  p/a cpu=1s memory=1Q":                        `3: memory=1Q: `,
 		scrape + "node_cpu_usage_seconds_total x\n\nwant p none": `2: nothing in it can be decoded`,
-		scrape + "p/a cpu=1s # comment\nwant p a=1m\n# more":     `4: the store and the model serve none, want a=1m (rule 1 in`,
+		scrape + "p/a cpu=1s # comment\nwant p a=1m\n# more":     `4: the store and the model serve none, want a=1m`,
 		scrape + "  p/a cpu=1s\nlost p/a nothing":                `4: "nothing" is not a loss: want none, zero`,
 		scrape + "  p/a cpu=0s\nlost p/a none":                   `4: the loss is zero of "a", want none of "a"`,
 	} {

@@ -10,6 +10,40 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
+// The numbers of the rules, as docs/numbers.md has them. They repeat those of the store and pkg/usage on purpose:
+// a rule that changes in one place only fails.
+const (
+	minAge          = 10 * time.Second // 4: younger containers have no metrics
+	maxMeanAge      = time.Minute      // 4: no mean since the start is served of older containers
+	overlookedFor   = 2 * time.Second  // 4: how long before its start a new container may have been reported
+	endedFor        = 2 * time.Minute  // 4: how long a container that ended is not new if it is reported again
+	startMargin     = 10 * time.Second // 4, 9: how far the start times of one container may differ
+	removedFor      = 2 * time.Minute  // 9: how long samples may be of a pod that was deleted
+	ownedFor        = time.Hour        // 9: how long a deleted pod may run beside the next one of its name
+	maxLead         = time.Minute      // 9: a start that is further ahead of the clock proves nothing
+	usedFactor      = 1.1              // 9: a container uses at most this times what the node has,
+	usedMargin      = 2 * time.Minute  // 9: and what it has in this time
+	suspectFor      = 10 * time.Minute // 9: how long, at most, a clock that was set back makes starts ambiguous
+	jumpedFor       = time.Minute      // 3: how long after a jump no start time counts
+	slewOnce        = 50               // 3: a clock is slewed by less than 1/50 of the time,
+	slewTwice       = 10               // 3: or 1/10 if it is by a second step in the same direction
+	aheadFor        = time.Hour        // 3: how long after a sample ahead of its clock no sample bounds the offset
+	stepsBackAfter  = 3                // 3: older samples in a row after which a series starts again
+	shortestWindow  = time.Second      // 1: between any two samples
+	minCoarseWindow = 10 * time.Second // 1: between times in whole seconds,
+	minCoarseShare  = 2. / 3           // 1: or this share of the rate window
+	minShare        = 1. / 4           // 1: the shortest window that is served, of the rate window
+	denseShare      = 0.6              // 1: samples that are closer are dense, by the rate window
+	noiseFactor     = 3.5              // 1: a change of the load is above this times the noise
+	noiseShare      = 0.03             // 1: plus this share of the load
+	rateFactor      = 1.1              // 10: a rate is at most this times the capacity,
+	rateMargin      = 2 * time.Second  // 10: and what the capacity allows in this time
+	exceededAfter   = 3                // 10: samples in a row that show that the status is wrong
+
+	// kubeletRateWindow is the window of a kubelet-reported rate of an old container (5).
+	kubeletRateWindow = 15 * time.Second
+)
+
 // model computes what must be served by the rules of docs/numbers.md (their numbers are in its
 // comments). It is slow and obvious, and shares no code with the store or pkg/usage.
 type model struct {
@@ -149,7 +183,7 @@ func (m *model) remove(name string, key podKey, now usage.Time) {
 func (n *modelNode) bounds(now usage.Time) (lowest, highest time.Duration) {
 	lowest, highest = math.MinInt64, math.MaxInt64
 	for _, e := range n.evidence {
-		slew := now.Sub(e.at) / 50
+		slew := now.Sub(e.at) / slewOnce
 		lowest, highest = max(lowest, e.min-slew), min(highest, e.max+slew)
 	}
 	return lowest, highest
@@ -187,17 +221,16 @@ func (m *model) watchClock(n *modelNode, r report) (jumped bool) {
 	case newest == 0:
 	case newest.AheadOf(r.at) > e.max:
 		n.ahead = r.at // the samples are from before the clock was set back, or by another clock
-	case n.ahead == 0 || r.at.Sub(n.ahead) > time.Hour:
+	case n.ahead == 0 || r.at.Sub(n.ahead) > aheadFor:
 		e.min = max(e.min, newest.AheadOf(r.at))
 	}
 	n.dateless = r.date == 0
 	if lowest, highest := n.bounds(r.at); e.min > highest || e.max < lowest {
-		// After a second small step in the same direction, the clock is being slewed, by up to 1/10
-		// of the time since the last response.
+		// After a second small step in the same direction, the clock is being slewed.
 		above := e.min > highest
-		again := n.broken != 0 && r.at.Sub(n.broken) <= time.Minute && above == n.brokenAbove
+		again := n.broken != 0 && r.at.Sub(n.broken) <= jumpedFor && above == n.brokenAbove
 		last := n.evidence[len(n.evidence)-1]
-		isStep := max(e.min-last.max, last.min-e.max) > r.at.Sub(last.at)/10
+		isStep := max(e.min-last.max, last.min-e.max) > r.at.Sub(last.at)/slewTwice
 		n.broken, n.brokenAbove = r.at, above
 		if isStep {
 			n.broken = 0
@@ -206,7 +239,7 @@ func (m *model) watchClock(n *modelNode, r report) (jumped bool) {
 			n.jumps++
 			n.jumpedAt, n.highestBefore = r.at, highest
 			if by := highest - e.min; !above {
-				n.suspectUntil = min(max(n.suspectUntil, r.at).Add(by), r.at.Add(10*time.Minute))
+				n.suspectUntil = min(max(n.suspectUntil, r.at).Add(by), r.at.Add(suspectFor))
 			}
 			m.counts.ClockJumps++
 		}
@@ -222,7 +255,7 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 	case in.served:
 		n.excess = nil
 	case in.excess > 0 && n.status != 0:
-		if n.excess = append(n.excess, in.excess); len(n.excess) == 3 { // 10: the status is wrong
+		if n.excess = append(n.excess, in.excess); len(n.excess) == exceededAfter { // 10: the status is wrong
 			n.exceeded, n.excess = slices.Min(n.excess), nil
 			in.capacity = max(n.status, 2*n.exceeded)
 			n.self.next(r.node, in)
@@ -286,13 +319,13 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 	n.lastAt = r.at
 	n.lastComplete = !r.partial && len(r.containers) == all && len(foreign) == 0
 	// What ended long ago is forgotten.
-	maps.DeleteFunc(n.ended, func(_ containerKey, c *modelContainer) bool { return r.at.Sub(c.endedAt) > 2*time.Minute })
+	maps.DeleteFunc(n.ended, func(_ containerKey, c *modelContainer) bool { return r.at.Sub(c.endedAt) > endedFor })
 	maps.DeleteFunc(n.removed, func(_ podKey, at usage.Time) bool {
-		return r.at.Sub(at) > 2*time.Minute && r.at >= n.suspectUntil
+		return r.at.Sub(at) > removedFor && r.at >= n.suspectUntil
 	})
 }
 
-// isOfOtherPod returns whether a container started more than 10 s before the pod in the API server did
+// isOfOtherPod returns whether a container started more than startMargin before the pod in the API server did
 // (LostOwner), or used more than the node can have since (LostExcess) (4, 9). It is also of another pod if a pod
 // of the name was removed and the next one has not started, or while the clock shows times for the second time.
 func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *incoming) usage.Loss {
@@ -303,27 +336,28 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 	now := usage.NodeTime(in.at.Add(n.offset()))
 	_, removed := n.removed[r.key.podKey]
 	suspect := in.at < n.suspectUntil
-	unknown := inAPI.EarliestStart == 0 || !suspect && inAPI.EarliestStart > now.Add(time.Minute)
+	unknown := inAPI.EarliestStart == 0 || !suspect && inAPI.EarliestStart > now.Add(maxLead)
 	earliest := inAPI.EarliestStart
 	isEarlierThan := func(s usage.Sample, t usage.NodeTime) bool {
-		return s.StartedAt != 0 && s.StartedAt.Add(10*time.Second) < t
+		return s.StartedAt != 0 && s.StartedAt.Add(startMargin) < t
 	}
 	isKnown := removed || c.proven && !isEarlierThan(c.since, earliest) // another pod
 	if !isKnown && inAPI.PodCreatedAt != 0 {
 		earliest = min(earliest, usage.NodeTime(inAPI.PodCreatedAt))
-		if in.at.Sub(inAPI.PodCreatedAt) > time.Hour {
+		if in.at.Sub(inAPI.PodCreatedAt) > ownedFor {
 			earliest = 0
 		}
 	}
 	if suspect { // starts may have moved since the clock was set back
-		earliest = min(earliest, now.Add(-10*time.Minute))
+		earliest = min(earliest, now.Add(-suspectFor))
 	}
 	isEarlier := func(s usage.Sample) bool { return isEarlierThan(s, earliest) }
 	whyOther := func(s usage.Sample) usage.Loss {
-		used, age := s.CPUSeconds*1e9, now.Sub(inAPI.EarliestStart).Seconds()
+		age := now.Sub(inAPI.EarliestStart)
 		if inAPI.PodCreatedAt != 0 {
-			age = max(age, in.at.Sub(inAPI.PodCreatedAt).Seconds())
+			age = max(age, in.at.Sub(inAPI.PodCreatedAt))
 		}
+		most := float64(in.capacity) * (age.Seconds()*usedFactor + usedMargin.Seconds())
 		switch {
 		case removed && (suspect || inAPI.EarliestStart == 0 && !inAPI.Running):
 			return usage.LostOwner // the next pod has not started, or nothing shows which of the two has
@@ -331,7 +365,7 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 			return usage.NotLost
 		case isEarlier(s):
 			return usage.LostOwner
-		case in.capacity != 0 && age <= 3600 && used > float64(in.capacity)*(age*1.1+120):
+		case in.capacity != 0 && age <= ownedFor && s.CPUSeconds*1e9 > most:
 			return usage.LostExcess // more than the node can have used, unless it had another capacity long ago
 		}
 		return usage.NotLost
@@ -511,7 +545,7 @@ func (in *incoming) ours(s usage.Sample) usage.Time {
 
 // afterJump reports whether a NodeTime may be from before a jump (3).
 func (in *incoming) afterJump() bool {
-	return in.node.jumpedAt != 0 && in.at.Sub(in.node.jumpedAt) <= time.Minute
+	return in.node.jumpedAt != 0 && in.at.Sub(in.node.jumpedAt) <= jumpedFor
 }
 
 // isTooMuch reports whether a rate exceeds what the API can carry, or the node's capacity by more
@@ -521,7 +555,7 @@ func (in *incoming) isTooMuch(nanocores float64, window time.Duration) bool {
 }
 
 func isAboveCapacity(nanocores float64, window time.Duration, capacity uint64) bool {
-	return capacity != 0 && nanocores > float64(capacity)*(1.1+2/window.Seconds())
+	return capacity != 0 && nanocores > float64(capacity)*(rateFactor+rateMargin.Seconds()/window.Seconds())
 }
 
 // metric is the state of one node or container.
@@ -555,7 +589,7 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 	}
 	v.jumps = in.node.jumps
 	elapsed := s.At.Sub(v.since.At)
-	young := s.StartedAt != 0 && !s.Untimed && s.StartedAt <= s.At && s.At < s.StartedAt.Add(10*time.Second)
+	young := s.StartedAt != 0 && !s.Untimed && s.StartedAt <= s.At && s.At < s.StartedAt.Add(minAge)
 	switch {
 	case !has(s, usage.HasCPU|usage.HasMemory):
 		// half a sample is no metric; the last one remains
@@ -573,9 +607,9 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 	case v.since.Has != 0 && v.since.Untimed != s.Untimed: // 1: times by two clocks
 		v.restart(s, in)
 	case v.since.Has == 0:
-		suspect := in.at.Sub(in.node.suspectUntil) <= time.Minute // 3: it may look too young
-		reported := in.ours(s).Sub(v.waits)                       // for so long, without a value
-		absent := v.absent && !suspect && reported <= s.At.Sub(s.StartedAt)+2*time.Second
+		suspect := in.at.Sub(in.node.suspectUntil) <= jumpedFor // 3: it may look too young
+		reported := in.ours(s).Sub(v.waits)                     // for so long, without a value
+		absent := v.absent && !suspect && reported <= s.At.Sub(s.StartedAt)+overlookedFor
 		v.restart(s, in)
 		if in.afterJump() && !s.Untimed && s.At.AheadOf(in.node.jumpedAt) <= in.node.highestBefore {
 			v.doubt = 1 // 3: kubelets repeat samples, so it may be from before the jump
@@ -589,7 +623,7 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		v.older = 0 // 2: nothing new; the last metric remains
 	case elapsed < 0:
 		in.model.counts.OlderSamples++
-		if v.older++; v.older == 3 {
+		if v.older++; v.older == stepsBackAfter {
 			in.model.counts.ClockStepsBack++
 			v.restart(s, in)
 		}
@@ -608,7 +642,7 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		default:
 			in.lost = usage.LostFall
 		}
-	case elapsed < time.Second:
+	case elapsed < shortestWindow:
 		v.older = 0 // 1: too short
 		v.skip(s)
 	case elapsed > in.model.maxAge: // 5
@@ -619,7 +653,7 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		switch {
 		case in.isTooMuch(nanocores, elapsed):
 			v.refuse(s, nanocores, in)
-		case !v.known && young && in.at.Sub(v.waits) < 10*time.Second: // 4: in its start-up
+		case !v.known && young && in.at.Sub(v.waits) < minAge: // 4: in its start-up
 			v.older = 0
 			if v.isDense(s, in) { // 1: later rates may begin with it
 				v.base(s, in)
@@ -637,9 +671,10 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 			} else {
 				excess = uint64(min(wide, math.MaxInt64))
 			}
-			isCoarse := s.At%1e9 == 0 && elapsed%1e9 == 0 && elapsed < min(10*time.Second, in.model.rateWindow*2/3)
+			coarse := min(minCoarseWindow, share(minCoarseShare, in.model.rateWindow))
+			isCoarse := s.At%1e9 == 0 && elapsed%1e9 == 0 && elapsed < coarse
 			v.since, v.skipped, v.refused, v.older = s, usage.Sample{}, usage.Sample{}, 0
-			if !isDense || 4*elapsed >= in.model.rateWindow && !isCoarse { // 1
+			if !isDense || elapsed >= share(minShare, in.model.rateWindow) && !isCoarse { // 1
 				v.serve(s, uint64(nanocores), elapsed, in)
 			} else if in.excess = excess; excess > 0 { // 10
 				in.lost = usage.LostExcess
@@ -648,10 +683,10 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 	}
 }
 
-// moved returns how far the start time has moved since the last sample, if by more than 10 s (4).
+// moved returns how far the start time has moved since the last sample, if by more than the margin (4).
 func (v *metric) moved(s usage.Sample) time.Duration {
 	by := s.StartedAt.Sub(v.since.StartedAt)
-	if s.StartedAt == 0 || v.since.StartedAt == 0 || -10*time.Second <= by && by <= 10*time.Second {
+	if s.StartedAt == 0 || v.since.StartedAt == 0 || -startMargin <= by && by <= startMargin {
 		return 0
 	}
 	return by
@@ -667,9 +702,9 @@ func (v *metric) refuse(s usage.Sample, nanocores float64, in *incoming) {
 	if r := v.refused; r.Has != 0 {
 		elapsed := s.At.Sub(r.At)
 		nanocores = 0
-		if elapsed >= time.Second && elapsed <= in.model.maxAge && s.CPUSeconds >= r.CPUSeconds {
+		if elapsed >= shortestWindow && elapsed <= in.model.maxAge && s.CPUSeconds >= r.CPUSeconds {
 			nanocores = math.Round((s.CPUSeconds - r.CPUSeconds) * 1e9 / elapsed.Seconds())
-			isSteady := in.capacity == 0 || nanocores <= 1.1*float64(in.capacity)
+			isSteady := in.capacity == 0 || nanocores <= rateFactor*float64(in.capacity)
 			if nanocores > 0 && !in.isTooMuch(nanocores, elapsed) && isSteady {
 				r.StartedAt, r.Untimed = s.StartedAt, s.Untimed
 				v.proven = false
@@ -702,7 +737,7 @@ func (v *metric) skip(s usage.Sample) {
 }
 
 func (v *metric) isDense(s usage.Sample, in *incoming) bool {
-	return 10*s.At.Sub(v.since.At) < 6*in.model.rateWindow
+	return s.At.Sub(v.since.At) < share(denseShare, in.model.rateWindow)
 }
 
 // base returns the sample from which a rate is computed (1). That is the previous one, or, if the
@@ -726,7 +761,7 @@ func (v *metric) base(s usage.Sample, in *incoming) usage.Sample {
 	}
 	var candidates []usage.Sample
 	for _, c := range v.dense {
-		if n := len(candidates); n == 0 || 4*c.At.Sub(candidates[n-1].At) >= window {
+		if n := len(candidates); n == 0 || c.At.Sub(candidates[n-1].At) >= share(minShare, window) {
 			candidates = append(candidates, c)
 		}
 	}
@@ -753,10 +788,12 @@ func lastChange(known []usage.Sample, widest, s usage.Sample, window time.Durati
 		weight := float64(min(8, i-3))
 		noise += (math.Abs(cores(a, b)-2*cores(b, c)+cores(c, d)) - noise) / weight
 	}
-	far := slices.DeleteFunc(known, func(c usage.Sample) bool { return 4*s.At.Sub(c.At) < window || c.At < widest.At })
+	far := slices.DeleteFunc(known, func(c usage.Sample) bool {
+		return s.At.Sub(c.At) < share(minShare, window) || c.At < widest.At
+	})
 	for i := len(far) - 1; i > 0; i-- {
 		since, before := cores(far[i], s), cores(far[i-1], far[i])
-		if math.Abs(before-since) > 3.5*noise+0.03*max(before, since) {
+		if math.Abs(before-since) > noiseFactor*noise+noiseShare*max(before, since) {
 			return far[i]
 		}
 	}
@@ -784,7 +821,7 @@ func (v *metric) meanSinceStart(s usage.Sample, in *incoming) {
 	nanocores := math.Round(s.CPUSeconds * 1e9 / age.Seconds())
 	switch {
 	case s.Untimed: // the start is by the node's clock, the sample by ours
-	case s.StartedAt == 0, age < 10*time.Second, age > min(time.Minute, in.model.maxAge):
+	case s.StartedAt == 0, age < minAge, age > min(maxMeanAge, in.model.maxAge):
 	case in.afterJump(), v.doubt > 0, v.jumps != in.node.jumps:
 	case nanocores >= math.MaxInt64, in.capacity != 0 && nanocores > float64(in.capacity):
 	default:
@@ -805,7 +842,7 @@ func (v *metric) kubeletRate(s usage.Sample, in *incoming) {
 	case !has(s, usage.HasCPU|usage.HasMemory|usage.HasRate):
 	case s.Rate == 0, s.Memory == 0: // 6: placeholders
 	case s.Rate > math.MaxInt64, in.isTooMuch(float64(s.Rate), window):
-	case dated && age < 10*time.Second: // 4: in its start-up
+	case dated && age < minAge: // 4: in its start-up
 	default:
 		v.serve(s, s.Rate, window, in)
 	}
@@ -813,7 +850,7 @@ func (v *metric) kubeletRate(s usage.Sample, in *incoming) {
 
 // needsSample reports whether there is no Amount, or one over less than 60 % of the rate window (1).
 func (v *metric) needsSample(in *incoming) bool {
-	return !v.known || 10*v.Window < 6*in.model.rateWindow
+	return !v.known || v.Window < share(denseShare, in.model.rateWindow)
 }
 
 // missing describes a metric that needs another sample, for the decision when to scrape again.
@@ -826,7 +863,7 @@ func (v *metric) missing(in *incoming) usage.Missing {
 		if dated {
 			m.StartedAt = m.SampledAt.Add(-age)
 		}
-		m.KubeletRate = !v.known && (!dated || age >= 10*time.Second) && !in.afterJump()
+		m.KubeletRate = !v.known && (!dated || age >= minAge) && !in.afterJump()
 	}
 	return m
 }
@@ -845,7 +882,9 @@ func (v *metric) serve(s usage.Sample, nanocores uint64, window time.Duration, i
 	v.asOf = in.ours(s)
 }
 
-// kubeletRateWindow is the window of a kubelet-reported rate of an old container.
-const kubeletRateWindow = 15 * time.Second
+// share returns a share of a time.
+func share(part float64, of time.Duration) time.Duration {
+	return time.Duration(math.Round(part * float64(of)))
+}
 
 func has(s usage.Sample, what usage.Has) bool { return s.Has&what == what }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 // The oracle accepts a CPU usage only if two readings explain it that the kubelet has reported:
@@ -31,7 +32,7 @@ const (
 	minServedWindow = rateWindow / 4
 	// minContainerAge and maxMeanSinceStart are the ages of a container between which its mean since
 	// the start may be served. Younger containers have no metrics.
-	minContainerAge, maxMeanSinceStart = 10 * time.Second, time.Minute
+	minContainerAge, maxMeanSinceStart = usage.MinAgeSinceStart, usage.MaxAgeSinceStart
 	// kubeletRateWindow is the window of kubelet-reported rates, unless the container is younger.
 	kubeletRateWindow = 15 * time.Second
 	rateWindow        = 15 * time.Second // --rate-window
