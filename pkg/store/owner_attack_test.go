@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// TestRandomOrdersOfTwoPods is rule 9: pods of one name are deleted by force again and again, and run on
+// TestRandomOrdersOfTwoPods has worlds where pods of one name are deleted by force again and again, and run on
 // beside the next ones. Scrapes fail, kube-vitals restarts, and the node's clock is set. A pod has its
 // own usage or none, and has it soon when it is alone. docs/numbers.md has the exceptions.
-func TestRandomOrdersOfTwoPods(t *testing.T) {
+func TestRandomOrdersOfTwoPods(t *testing.T) { // rule 9
 	const seeds = 300
 	served := 0
 	for seed := range uint64(seeds) {

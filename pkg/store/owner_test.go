@@ -8,11 +8,11 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// TestForceDeletedPodRunsOn is rule 9: a pod p with 100 millicores was deleted by force and runs on.
+// TestForceDeletedPodRunsOn plays a force deletion: a pod p with 100 millicores was deleted by force and runs on.
 // Another pod of that name runs from 20.3 s on, with 900 millicores. It has its own usage or none, as
 // soon as the API server shows its start, and in any order in which the kubelet lists the two. Other
 // orders, steps of clocks and restarts are in TestRandomOrdersOfTwoPods.
-func TestForceDeletedPodRunsOn(t *testing.T) {
+func TestForceDeletedPodRunsOn(t *testing.T) { // rule 9
 	for _, order := range []string{ // the old or the new one, a letter for each scrape
 		"ooooooooooo", "nnnnnnnnnnn", "ononononono", "nononononon",
 		"oonnoonnoon", "onnnnnnnnnn", "noooooooonn", "oooonnnnonn",
@@ -73,7 +73,7 @@ func readTwoPods(t *testing.T, order string, oldCounter float64, shownAfter int,
 }
 
 // TestStartsInTheAPIServer checks which samples belong to the pod in the API server.
-func TestStartsInTheAPIServer(t *testing.T) {
+func TestStartsInTheAPIServer(t *testing.T) { // rule 9
 	const own, other, hour = "at 30 window 15: a=100m", "none", 3600
 	const noStart = -float64(t0) / 1e9
 	for _, tc := range []struct {
@@ -110,9 +110,9 @@ func TestStartsInTheAPIServer(t *testing.T) {
 	}
 }
 
-// TestStartsAfterAClockStep is rule 9 on a node whose clock was set back by two hours, to -7185: in the next
+// TestStartsAfterAClockStep has a node whose clock was set back by two hours, to -7185: in the next
 // 10 minutes, a pod has no metrics if another one of its name was removed, and start times may have moved.
-func TestStartsAfterAClockStep(t *testing.T) {
+func TestStartsAfterAClockStep(t *testing.T) { // rule 9
 	const hour, own, other = 3600.0, true, false
 	for _, tc := range []struct {
 		name    string
@@ -163,9 +163,9 @@ func TestStartsAfterAClockStep(t *testing.T) {
 	}
 }
 
-// TestNextPodAfterAClockStep is rule 9 for a pod that follows another one of its name while the node's clock shows
+// TestNextPodAfterAClockStep has a pod that follows another one of its name while the node's clock shows
 // times for the second time. It has metrics when the clock has passed them.
-func TestNextPodAfterAClockStep(t *testing.T) {
+func TestNextPodAfterAClockStep(t *testing.T) { // rule 9
 	const end = 300
 	for back, want := range map[float64]float64{2: 45, 40: 75, 100: 135, 200: 240} {
 		var state ContainerState
@@ -197,9 +197,9 @@ func TestNextPodAfterAClockStep(t *testing.T) {
 	}
 }
 
-// TestSamplesAfterAClockStep is rules 4 and 9 for a container that started at 0 s, by the API server, and
+// TestSamplesAfterAClockStep has a container that started at 0 s, by the API server, and
 // whose node's clock is set while kube-vitals runs.
-func TestSamplesAfterAClockStep(t *testing.T) {
+func TestSamplesAfterAClockStep(t *testing.T) { // rules 4, 9
 	during := func(from, until, value float64) func(now float64) float64 {
 		return func(now float64) float64 {
 			if now < from || now >= until {
@@ -278,8 +278,8 @@ func TestPanicInAScrape(t *testing.T) {
 	expect(t, s, "q", 45, "at 45 window 15: a=100m")
 }
 
-// TestCapacity is rule 1: no rate is above the node's capacity, whatever it is computed from.
-func TestCapacity(t *testing.T) {
+// TestCapacity checks that no rate is above the node's capacity, whatever it is computed from.
+func TestCapacity(t *testing.T) { // rule 10
 	const capacity = 8_000_000_000
 	for _, pace := range []float64{1, 2.5, 5, 15, 60} {
 		s := newStore()
