@@ -234,7 +234,11 @@ func (c *casePlayer) setState(path, name string, words []string) error {
 	err := options(words, map[string]func(string) error{
 		"start": setTime(c, &state.EarliestStart), "created": setTime(c, &state.PodCreatedAt),
 	})
-	c.states[c.key(path)] = state
+	key := c.key(path)
+	if key.container == "" { // also of the containers that had a state of their own
+		maps.DeleteFunc(c.states, func(k containerKey, _ ContainerState) bool { return k.podKey == key.podKey })
+	}
+	c.states[key] = state
 	return err
 }
 

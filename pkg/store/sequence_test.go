@@ -755,7 +755,7 @@ func (p *player) put(k *kubelet, s *usage.Scrape, summary bool) {
 		})
 	}
 	if !reflect.DeepEqual(got, want) {
-		p.fail("report of %s:\n got %+v\nwant %+v", k.name, got, want)
+		p.fail("report of %s:\n got %s\nwant %s", k.name, showReport(got), showReport(want))
 	}
 	for i := range s.Containers { // the store must not have retained them
 		c := &s.Containers[i]
@@ -766,6 +766,26 @@ func (p *player) put(k *kubelet, s *usage.Scrape, summary bool) {
 	}
 	p.checkFacts(k)
 	p.check()
+}
+
+// showReport returns a report as text, with times since t0.
+func showReport(r usage.Report) string {
+	missing := r.Missing
+	r.Missing = nil
+	s := fmt.Sprintf("%+v", r)
+	for _, m := range missing {
+		s += fmt.Sprintf(" missing since %s, sampled %s, started %s, kubelet rate %v;",
+			sinceT0(m.Since), sinceT0(m.SampledAt), sinceT0(m.StartedAt), m.KubeletRate)
+	}
+	return s
+}
+
+// sinceT0 returns a time as text, relative to t0.
+func sinceT0[T usage.Time | usage.NodeTime](t T) string {
+	if t == 0 {
+		return "never"
+	}
+	return usage.Time(t).Sub(t0).String()
 }
 
 func (p *player) forget(k *kubelet) {
@@ -944,10 +964,10 @@ func clone(p usage.Pod) usage.Pod {
 
 // String describes the report in logs.
 func (r report) String() string {
-	s := fmt.Sprintf(" (summary %v, partial %v, date %v)", r.summary, r.partial, r.date.AheadOf(t0))
+	s := fmt.Sprintf(" (summary %v, partial %v, date %v)", r.summary, r.partial, sinceT0(r.date))
 	for _, c := range append([]reported{{containerKey{container: "node"}, r.node}}, r.containers...) {
-		s += fmt.Sprintf(" %v has %04b: cpu %v at %v since %v rate %dm;", c.key, c.sample.Has,
-			c.sample.CPUSeconds, c.sample.At.AheadOf(t0), c.sample.StartedAt.AheadOf(t0), c.sample.Rate/1e6)
+		s += fmt.Sprintf(" %v has %04b: cpu %v at %s, started %s, rate %dm;", c.key, c.sample.Has,
+			c.sample.CPUSeconds, sinceT0(c.sample.At), sinceT0(c.sample.StartedAt), c.sample.Rate/1e6)
 	}
 	return s
 }

@@ -290,7 +290,7 @@ func TestLinksInSourceResolve(t *testing.T) {
 	}
 }
 
-// TestNamedTestsExist checks that each test that a document names exists. A part of TestCases is the begin of the
+// TestNamedTestsExist checks that each test that a document names exists. A part of TestCases is the prefix of the
 // names of files.
 func TestNamedTestsExist(t *testing.T) {
 	tests := sources(t)
