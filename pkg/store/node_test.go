@@ -150,38 +150,3 @@ func BenchmarkRemovePod(b *testing.B) {
 		s.RemovePod("n1", "n", names[i%len(names)], at(20))
 	}
 }
-
-// empty returns a sample with memory of 0.
-func empty(s usage.Sample) usage.Sample { s.Memory = 0; return s }
-
-// TestKubeletRates checks which rates of a summary are served. The other container has 10 core-seconds.
-func TestKubeletRates(t *testing.T) { // rule 6
-	no := usage.Sample{}
-	for _, tc := range []struct {
-		name                    string
-		scraped, summary, other usage.Sample
-		want                    string
-	}{
-		{"the same sample, with a truncated time", sample(0.9, 10), rated(100, sample(0, 10)), no, "at 0 window 15: a=100m"},
-		{"younger than the window", started(-61, sample(0, 10)), rated(100, started(-12, sample(-1, 10))), no,
-			"at -1 window 11: a=100m"},
-		{"another sample: the window is unknown", sample(0, 10), rated(270, sample(0, 10.01)), no, "none"},
-		{"no rate", sample(0, 10), sample(0, 10), no, "none"},
-		{"another container has no rate", sample(0, 10), rated(100, sample(0, 10)), sample(0, 10), "none"},
-		{"a placeholder", sample(0, 10), rated(0, sample(0, 10)), no, "none"},
-		{"zero beside a counter of 0", sample(0, 0), rated(0, sample(0, 0)), no, "none"},
-		{"zero, and another rate is known", sample(0, 3), rated(0, sample(0, 3)), rated(100, sample(0, 10)), "none"},
-		{"no memory", sample(0, 3), empty(rated(100, sample(0, 3))), no, "none"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			s, first, summary := newStore(), scrape(1, of("p/a", tc.scraped)), scrape(1, of("p/a", tc.summary))
-			if tc.other != no {
-				first.Containers = append(first.Containers, of("p/b", sample(0, 10)))
-				summary.Containers = append(summary.Containers, of("p/b", tc.other))
-			}
-			s.Put("n1", first)
-			s.PutSummary("n1", summary)
-			expect(t, s, "p", 1, tc.want)
-		})
-	}
-}
