@@ -37,8 +37,8 @@ const (
 	maxSmallLabels = 4 << 10
 	// smallBytes is what a small response takes at most, such as a list of an autoscaler.
 	smallBytes = 1 << 20
-	// tinyBytes is what a tiny response takes at most, such as a list of a deployment, a list without
-	// objects, or an object. It is also what any response takes at least.
+	// tinyBytes is the size up to which a response uses a pool of its own, for maxTiny of them: a list of a
+	// deployment, a list without objects, or an object. Every response counts as at least tinyBytes.
 	tinyBytes = 8 << 10
 	// gzipBytes is what the library's compressor of a response takes (TestMemoryOfStalledLists). It compresses responses
 	// of more than gzipThreshold bytes.
@@ -46,7 +46,6 @@ const (
 	gzipThreshold = 128 << 10
 	// maxEncoding is what encoding a streamed response takes at most: pieces of it, and 64 texts of labels.
 	maxEncoding = 192<<10 + 64*maxSmallLabels
-	// maxTiny is the number of tiny responses that take nothing from those which are not.
 	maxTiny = 256
 )
 

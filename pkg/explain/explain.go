@@ -89,7 +89,7 @@ type moment struct {
 	examined map[string]*nodeFinding // by name
 }
 
-// nodeFinding is why no object on a node has metrics. Without such a reason, it has no text.
+// nodeFinding explains a node on which nothing has metrics. Its text is nil if the node is fine.
 type nodeFinding struct {
 	finding
 	health health.Node

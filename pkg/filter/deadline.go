@@ -8,9 +8,8 @@ import (
 )
 
 const (
-	// MaxWriteTime is the time in which a client must accept pieceSize bytes of a response, and in which
-	// a connection must accept a frame or a TLS record. It is also the time by which a response may
-	// exceed the timeout of requests, which does not end a write that blocks.
+	// MaxWriteTime disconnects clients: those that accept less than pieceSize bytes of a response in it, or
+	// not a frame or TLS record, or whose response takes longer than that after the timeout of requests.
 	MaxWriteTime = 10 * time.Second
 	pieceSize    = 64 << 10
 )

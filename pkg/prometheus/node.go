@@ -61,9 +61,8 @@ type selection struct {
 	second usage.NodeTime // the time of the second newest sample; 0: there is none
 	cur    point          // the newest sample
 	isNew  bool           // whether cur is newer than what was stored
-	// base is the sample from which the rate of cur is computed. base.at is 0 if that is the sample that
-	// was stored last, if any. It is cur if the counter is another one than that of the last sample, or
-	// was reset since, and there are no earlier ones.
+	// base is the start of the rate's window. Zero: the last stored sample. Equal to cur: no start is known,
+	// because the counter was replaced or reset.
 	base point
 }
 

@@ -58,10 +58,9 @@ func newestTwo(points []point) (newest point, second usage.NodeTime) {
 // pick selects the samples of a series that are stored, given the one that was stored last: it was of
 // another counter if it is of another series, or from before the start of the container.
 //
-// The rate of the newest sample is computed from the newest one that is at least as much older as
-// spacing, among those since the last one or since the counter was reset: from the one that was stored
-// last, if it is not too close, or else from base. If the times are those of scrapes, base is usually
-// older than the sample that was stored last.
+// The window starts at the newest sample that is at least spacing older, among those since the last one or
+// since the counter was reset: at the one that was stored last, if it is not too close, or else at base. If
+// the times are those of scrapes, base is usually older than the sample that was stored last.
 func (s *Source) pick(c *counter, hash uint64, points []point, since usage.NodeTime, areOfScrapes bool) selection {
 	p, last := selection{hash: hash}, c.last
 	p.cur, p.second = newestTwo(points)

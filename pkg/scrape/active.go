@@ -9,8 +9,8 @@ import (
 type Active struct {
 	// Resolution is the time between two scrapes of an active node; 0: no node is active.
 	Resolution time.Duration
-	// Budget is how many times as often as without active nodes all nodes together may be scraped, at
-	// least 1. The Resolution is lengthened as needed. Early scrapes and retries are not included. A
+	// Budget limits the total scrape rate: 2 allows twice the rate without active nodes, and 1 is the
+	// least. The Resolution is lengthened as needed. Early scrapes and retries are not included. A
 	// cluster counts as at least smallCluster nodes.
 	Budget float64
 }
@@ -19,7 +19,7 @@ const (
 	// activeFor is how long a node is active after a read. It is longer than the period of every common
 	// reader: HorizontalPodAutoscalers read every 15 seconds, dashboards every minute.
 	activeFor = 2 * time.Minute
-	// burstSpacing is the time by which two scrapes should differ that one read causes. A scrape takes less
+	// burstSpacing is the minimum distance between scrapes that the same read triggers. A scrape takes less
 	// than a quarter of it.
 	burstSpacing = 2 * time.Millisecond
 )

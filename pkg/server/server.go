@@ -39,7 +39,7 @@ type Config struct {
 	NodeSelector string         // label selector of the nodes to scrape; "": all
 	Resolution   time.Duration  // interval between two scrapes of a node
 	MaxSampleAge time.Duration  // age above which a sample is not served
-	RateWindow   time.Duration  // time that a rate should cover; 0: that between two samples in a row
+	RateWindow   time.Duration  // window of a CPU rate; 0: from each sample to the next
 	Kubelet      kubelet.Config // New sets Pins, Clock, Token, UserAgent and Reloaded, and credentials by default
 	Active       scrape.Active  // scrapes of nodes whose metrics are read by name or label selector
 

@@ -48,10 +48,9 @@ func (h *history) hasPoints() bool { return h != nil && h.count > 0 }
 // dropped. Only one can follow from a failed scrape of a node that is scraped often.
 const maxSparse = 2
 
-// widen returns the Amount of cur, given that from the previous reading, which is fresh. If the
-// samples are dense, its window is the one closest to the rate window, or the longest at the end of
-// that in which the load did not change. It adds the previous point to the history, and creates or
-// drops the history, of which the unserved sample is not needed any more.
+// widen returns the Amount of cur over a wider window if samples are dense, else amount unchanged. The window
+// is the one closest to the rate window, but none from before the load changed. It adds the previous point to
+// the history, and creates or drops the history.
 func (s *series) widen(amount usage.Amount, cur *usage.Sample, isDense bool, a *arrival) usage.Amount {
 	if !isDense && !s.history.hasPoints() { // the steady state
 		s.history = nil

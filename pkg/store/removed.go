@@ -57,8 +57,8 @@ func (n *node) isOfRemoved(s *usage.ContainerSample, scrape *usage.Scrape) bool 
 }
 
 // wasOverlooked reports whether an unknown container may have been running already: its pod was
-// removed, or a scrape no longer mentioned it and its counter is not known to have fallen since. Its start
-// time is then unreliable.
+// removed, or an earlier scrape had it, and its counter has not fallen since. Its start time is then
+// unreliable.
 func (n *node) wasOverlooked(key containerKey, s *usage.ContainerSample) bool {
 	if _, ok := n.removed[key.podKey]; ok {
 		return true

@@ -102,8 +102,8 @@ const prefetched = 32
 
 // prefetch reads what encoding the next Items reads, if i is the first of them. The Items of a long
 // list are not in the caches of the processor, and encoding would wait for one after the other. Here,
-// the reads do not depend on each other, so the processor does many at the same time. BenchmarkList
-// takes half the CPU.
+// the reads do not depend on each other, so the processor does many at the same time. docs/dev/measurements.md
+// has what that saves.
 func prefetch(items []Item, i int) {
 	if i%prefetched != 0 {
 		return
