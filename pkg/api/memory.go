@@ -46,7 +46,7 @@ const (
 	gzipThreshold = 128 << 10
 	// maxEncoding is what encoding a streamed response takes at most: pieces of it, and 64 texts of labels.
 	maxEncoding = 192<<10 + 64*maxSmallLabels
-	maxTiny = 256
+	maxTiny     = 256
 )
 
 // ResponseMemory limits the memory of the responses that are being written, in bytes.
