@@ -118,8 +118,8 @@ func (c *conn) take(n int64) {
 	}
 }
 
-// victim returns the connection to close; nil: none. No address suffers that takes at most an equal share, since requests
-// whose connections are closed may take the rest until they end. The mutex must be locked.
+// victim returns the connection to close; nil: none. No address suffers that takes at most an equal share, since
+// requests whose connections are closed may take the rest until they end. The mutex must be locked.
 func (l *Listener) victim() *conn {
 	if l.taken <= l.limit {
 		return nil

@@ -104,8 +104,8 @@ func TestConnectionsAreShared(t *testing.T) {
 	}
 }
 
-// TestEqualSharesAreKept checks that requests whose connections are closed, until they end, cause nothing to be closed of
-// addresses with an equal share, and that others cannot take more.
+// TestEqualSharesAreKept checks that requests whose connections are closed, until they end, cause nothing to be closed
+// of addresses with an equal share, and that others cannot take more.
 func TestEqualSharesAreKept(t *testing.T) {
 	dialed := make(chan net.Conn, 1)
 	l := NewListener(testenv.Listener(dialed), time.Hour, 4*connectionMemory)

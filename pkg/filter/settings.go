@@ -107,7 +107,7 @@ func configureServer(server *http.Server, config *genericapiserver.Config) {
 	}
 	streams := uint32(maxStreams)
 	if config.SecureServing != nil && config.SecureServing.HTTP2MaxStreamsPerConnection > 0 {
-		streams = uint32(config.SecureServing.HTTP2MaxStreamsPerConnection) //nolint:gosec // it is positive
+		streams = uint32(config.SecureServing.HTTP2MaxStreamsPerConnection)
 	}
 	var settings http.Server // the library's TLS settings are in use
 	//nolint:staticcheck // the library uses it

@@ -76,7 +76,8 @@ func playCase(file, text string) []error {
 	begin := 0 // the line of the step whose response is being read
 	comment := regexp.MustCompile(`(^|\s)#.*`)
 	for i, line := range strings.Split(strings.TrimRight(text, "\n")+"\nend", "\n") {
-		words, err := strings.Fields(comment.ReplaceAllString(line, "")), error(nil)
+		words := strings.Fields(comment.ReplaceAllString(line, ""))
+		var err error
 		c.line = i + 1
 		switch {
 		case len(words) == 0:

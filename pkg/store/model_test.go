@@ -548,6 +548,9 @@ func (in *incoming) afterJump() bool {
 	return in.node.jumpedAt != 0 && in.at.Sub(in.node.jumpedAt) <= jumpedFor
 }
 
+// ambiguous reports whether a container may have started while the clock showed times for the second time (3).
+func (in *incoming) ambiguous() bool { return in.at.Sub(in.node.suspectUntil) <= jumpedFor }
+
 // isTooMuch reports whether a rate exceeds what the API can carry, or the node's capacity by more
 // than 10 % and what it allows in 2 seconds (1).
 func (in *incoming) isTooMuch(nanocores float64, window time.Duration) bool {
@@ -607,9 +610,8 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 	case v.since.Has != 0 && v.since.Untimed != s.Untimed: // 1: times by two clocks
 		v.restart(s, in)
 	case v.since.Has == 0:
-		suspect := in.at.Sub(in.node.suspectUntil) <= jumpedFor // 3: it may look too young
 		reported := in.ours(s).Sub(v.waits)                     // for so long, without a value
-		absent := v.absent && !suspect && reported <= s.At.Sub(s.StartedAt)+overlookedFor
+		absent := v.absent && !in.ambiguous() && reported <= s.At.Sub(s.StartedAt)+overlookedFor
 		v.restart(s, in)
 		if in.afterJump() && !s.Untimed && s.At.AheadOf(in.node.jumpedAt) <= in.node.highestBefore {
 			v.doubt = 1 // 3: kubelets repeat samples, so it may be from before the jump
@@ -630,7 +632,7 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 	case s.CPUSeconds < v.since.CPUSeconds, // 4: a restart, if something explains it
 		v.skipped.Has != 0 && s.At > v.skipped.At && s.CPUSeconds < v.skipped.CPUSeconds:
 		switch {
-		case v.since.StartedAt == 0 || s.StartedAt == 0 || v.startedLater(s) || in.away:
+		case v.since.StartedAt == 0 || s.StartedAt == 0 || v.startedLater(s) || in.away || in.ambiguous():
 			isDated := v.startedLater(s)
 			v.restart(s, in)
 			if isDated {

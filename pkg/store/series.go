@@ -75,6 +75,12 @@ func (a *arrival) jumpedRecently() bool {
 	return a.clock.jumpedAt != 0 && a.at.Sub(a.clock.jumpedAt) <= usage.MaxAgeSinceStart
 }
 
+// startsAreAmbiguous reports whether a container may have started while the node's clock showed times for
+// the second time.
+func (a *arrival) startsAreAmbiguous() bool {
+	return a.at.Sub(a.clock.suspectUntil) <= usage.MaxAgeSinceStart
+}
+
 // observe adds the next sample and reports whether there is a new Amount.
 func (s *series) observe(cur *usage.Sample, a *arrival) bool {
 	if s.since == 0 {
@@ -95,7 +101,7 @@ func (s *series) observe(cur *usage.Sample, a *arrival) bool {
 	if startsOver, fromZero := s.startsOver(cur, a); startsOver {
 		s.restart(cur, a)
 		// After a clock was set back, a container that was not reported before may be older than it looks.
-		return fromZero && a.at.Sub(a.clock.suspectUntil) > usage.MaxAgeSinceStart && s.applyMeanSinceStart(cur, a)
+		return fromZero && !a.startsAreAmbiguous() && s.applyMeanSinceStart(cur, a)
 	}
 	return s.advance(cur, a)
 }
@@ -250,9 +256,10 @@ func (s *series) startedLater(cur *usage.Sample) bool {
 }
 
 // isRestart reports whether a restart of the container explains that its counter fell: its start time
-// is later, or the scrape before did not mention it. Without start times, any fall is a restart.
+// is later, or the scrape before did not mention it. If start times are unknown or ambiguous, any fall is a
+// restart: the start before may be by a clock that was set back since.
 func (s *series) isRestart(cur *usage.Sample, a *arrival) bool {
-	return s.prev.startedAt == 0 || cur.StartedAt == 0 || s.startedLater(cur) || a.wasAway
+	return s.prev.startedAt == 0 || cur.StartedAt == 0 || s.startedLater(cur) || a.wasAway || a.startsAreAmbiguous()
 }
 
 func (s *series) setPrevious(cur *usage.Sample) {
