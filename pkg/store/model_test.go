@@ -610,7 +610,7 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 	case v.since.Has != 0 && v.since.Untimed != s.Untimed: // 1: times by two clocks
 		v.restart(s, in)
 	case v.since.Has == 0:
-		reported := in.ours(s).Sub(v.waits)                     // for so long, without a value
+		reported := in.ours(s).Sub(v.waits) // for so long, without a value
 		absent := v.absent && !in.ambiguous() && reported <= s.At.Sub(s.StartedAt)+overlookedFor
 		v.restart(s, in)
 		if in.afterJump() && !s.Untimed && s.At.AheadOf(in.node.jumpedAt) <= in.node.highestBefore {
