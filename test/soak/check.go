@@ -211,11 +211,19 @@ func (o *oracle) checkAge(at time.Time, e exchange) error {
 }
 
 // checkFreshness checks that a sample is the newest one of a series that the server must know. Samples
-// less than minServedWindow apart may give no rate. After a disturbance, the last values are served for a
+// less than minServedWindow apart may give no rate, nor those less than minCoarseWindow apart whose times are in whole
+// seconds, here by chance. After a disturbance, the last values are served for a
 // while; a small step of the clock may be noticed some scrapes later.
 func (o *oracle) checkFreshness(object *object, of series, served *reading, e exchange) error {
 	newest := of.newestCertain(e.sent.Add(-o.latest))
-	if !o.isSettled(object, e.sent) || newest == nil || newest.At.Sub(served.At) <= minServedWindow {
+	if !o.isSettled(object, e.sent) || newest == nil {
+		return nil
+	}
+	shortest := minServedWindow
+	if newest.Stamp.Nanosecond() == 0 {
+		shortest = minCoarseWindow
+	}
+	if newest.At.Sub(served.At) <= shortest {
 		return nil
 	}
 	return fmt.Errorf("with an old sample: it was taken %s ago, and the server has got one from %s ago",

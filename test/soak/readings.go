@@ -30,6 +30,8 @@ const (
 	minWindow = time.Second
 	// minServedWindow is a quarter of the server's --rate-window. A first rate has at least this window.
 	minServedWindow = rateWindow / 4
+	// minCoarseWindow is the shortest window between two times in whole seconds.
+	minCoarseWindow = 10 * time.Second
 	// minContainerAge and maxMeanSinceStart are the ages of a container between which its mean since
 	// the start may be served. Younger containers have no metrics.
 	minContainerAge, maxMeanSinceStart = usage.MinAgeSinceStart, usage.MaxAgeSinceStart
