@@ -60,7 +60,7 @@ func (l *configuring) Accept() (net.Conn, error) {
 		}
 		err := <-l.own
 		l.configured, l.own = err == nil, nil
-		if err != nil {
+		if err != nil && !l.closed.Load() {
 			l.logFailed.Do(func() { klog.ErrorS(err, "No client is accepted yet: the first request of this process failed") })
 			time.Sleep(ownPause)
 		}
