@@ -37,16 +37,16 @@ const (
 	maxSmallLabels = 4 << 10
 	// smallBytes is what a small response takes at most, such as a list of an autoscaler.
 	smallBytes = 1 << 20
-	// tinyBytes is the size up to which a response uses a pool of its own, for maxTiny of them: a list of a
-	// deployment, a list without objects, or an object. Every response counts as at least tinyBytes.
+	// tinyBytes is the maximum size of a tiny response: an object, or the list of a deployment. Tiny responses
+	// have a pool of their own, with room for maxTiny. Every response counts as at least tinyBytes.
 	tinyBytes = 8 << 10
+	maxTiny   = 256
 	// gzipBytes is what the library's compressor of a response takes (TestMemoryOfStalledLists). It compresses responses
 	// of more than gzipThreshold bytes.
 	gzipBytes     = 1200 << 10
 	gzipThreshold = 128 << 10
 	// maxEncoding is what encoding a streamed response takes at most: pieces of it, and 64 texts of labels.
 	maxEncoding = 192<<10 + 64*maxSmallLabels
-	maxTiny     = 256
 )
 
 // ResponseMemory limits the memory of the responses that are being written, in bytes.

@@ -21,11 +21,11 @@ import (
 const (
 	// maxRequest is the maximum size of the headers and the target of a request for the library.
 	maxRequest = maxListTarget + maxHeaders
-	// frameSize is the maximum size of a frame of HTTP/2, the smallest one that is allowed, and bodyWindow how much of
-	// a body clients send before the server has read any.
+	// frameSize is the smallest limit of frames that HTTP/2 allows. bodyWindow is how much of a body clients send
+	// before the server has read any.
 	frameSize, bodyWindow = 16 << 10, 1 << 10
-	// connectionWindow is the smallest one that is allowed for all bodies of a connection, and maxStreams the library's
-	// default.
+	// connectionWindow is the smallest window for all bodies of a connection that HTTP/2 allows. maxStreams is the
+	// library's default.
 	connectionWindow, maxStreams = 64<<10 - 1, 100
 	// ownTimeout is how long a request of this process may take, and ownPause the time until the next one if it fails.
 	ownTimeout, ownPause = 5 * time.Second, 100 * time.Millisecond

@@ -12,7 +12,7 @@ type times struct {
 	reference usage.NodeTime // of the last refresh with new samples
 	newest    usage.NodeTime // of the samples of that refresh
 	sent      usage.Time     // of that refresh
-	// before is the time up to which samples may be of an earlier node of the name.
+	// Samples up to before may be of an earlier node with this name.
 	before usage.NodeTime
 }
 

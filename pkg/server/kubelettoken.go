@@ -58,8 +58,8 @@ func newKubeletTokens(client corev1client.ServiceAccountsGetter, namespace, name
 	}
 }
 
-// longestSince returns the time since t by the monotonic or the wall clock, whichever is longer: the
-// monotonic one does not count the time for which the machine was suspended.
+// longestSince returns the time since t by the monotonic or the wall clock, whichever is longer. The
+// monotonic clock stands still while the machine is suspended.
 func longestSince(t time.Time) time.Duration {
 	now := time.Now()
 	return max(now.Sub(t), now.Round(0).Sub(t.Round(0)))

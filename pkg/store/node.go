@@ -74,7 +74,7 @@ type container struct {
 	lastSeen usage.Time // when a scrape last mentioned it
 }
 
-// amountAt returns when the Amount was sampled, by our clock; 0: there is none.
+// amountAt returns when the Amount was sampled; 0: there is none.
 func (c *container) amountAt() usage.Time {
 	if !c.hasAmount {
 		return 0

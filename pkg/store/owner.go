@@ -10,8 +10,7 @@ import (
 // node. Until the kubelet has killed it, each response has the samples of either of them, under the
 // same names, or the start time of one with the counter of the other. No container of the new pod
 // started before that pod did, by the status in the API server, or used more than the node has had
-// since. Until the API server shows a start, all samples are of
-// the removed pod.
+// since. Until the API server shows a start, all samples are of the removed pod.
 //
 // Some kubelets report the creation of the pod as the start of its containers (virtual-kubelet/azure-aci#567),
 // which is before the pod's start. So an earlier start proves another pod only if one of that name is known.
@@ -73,7 +72,7 @@ func (n *node) accept(c *container, s *usage.Sample, a *arrival) usage.Loss {
 }
 
 // earliestOfOnly returns the time before which no container of a pod can have started, if no other pod of
-// its name is known: its creation. An other one may have existed before this process, but does not run on
+// its name is known: its creation. Another one may have existed before this process, but does not run on
 // for longer than runsOnFor.
 func (s *ContainerState) earliestOfOnly(now usage.Time) usage.NodeTime {
 	switch {

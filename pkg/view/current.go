@@ -13,8 +13,7 @@ const startDelay = 30 * time.Second
 // isCurrent reports whether the snapshot of a pod is that of the containers that the API server
 // shows: it has each of them that runs, at least one, and was sampled after all of them had started. Other
 // snapshots are those of its init containers, of only some of its containers, or of a deleted pod
-// of the same name. A pod without container statuses counts as
-// current.
+// of the same name. A pod without container statuses counts as current.
 //
 // A container that has just been restarted is ignored: until it has metrics, the last metrics of the
 // whole pod are served. The times of a suspect snapshot cannot be compared.
