@@ -8,9 +8,10 @@
 // (active.go).
 //
 // After each scrape, the Sink reports what has no usage yet, or a rate over a short time: the node or
-// some of its containers, for example because they are new. The Scraper then fetches the kubelet's summary, whose rates are
-// served meanwhile, and scrapes the node early, at the moment when its kubelet is likely to have
-// the next sample (early.go). The Fetcher decides how to fetch, and the Sink what to store.
+// some of its containers, for example because they are new. The Scraper then fetches the kubelet's
+// summary, whose rates are served meanwhile, and scrapes the node early, at the moment when its
+// kubelet is likely to have the next sample (early.go). The Fetcher decides how to fetch, and the
+// Sink what to store.
 package scrape
 
 import (
