@@ -26,7 +26,7 @@ func (o *options) addActiveFlags(fs *pflag.FlagSet) {
 }
 
 func (o *options) validateActive() {
-	if o.usesPrometheus() { // see validateSource
+	if o.usesEngine() { // see validateSource
 		return
 	}
 	if r := o.Active.Resolution; r != 0 && r < minActiveResolution {

@@ -16,7 +16,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/kube-vitals/kube-vitals/pkg/device"
-	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
+	"github.com/kube-vitals/kube-vitals/pkg/engine"
 )
 
 // checkFiles adds an error for each file in the flags that is missing or invalid. The server reads the
@@ -36,8 +36,8 @@ func (o *options) checkFiles() {
 	o.checkFile("--kubelet-certificate-authority", o.Kubelet.TLS.CAFile, checkCertificates)
 	o.checkFile("--client-ca-file", o.Authentication.ClientCert.ClientCA, checkBundle)
 	o.checkFile("--requestheader-client-ca-file", o.Authentication.RequestHeader.ClientCAFile, checkBundle)
-	o.checkFile("--prometheus-config", o.Prometheus.File, func(content []byte) error {
-		_, err := prometheus.ParseFile(content, "")
+	o.checkFile("--prometheus-config", o.Engine.File, func(content []byte) error {
+		_, err := engine.ParseFile(content, "")
 		return err
 	})
 	o.checkFile("--device-config", o.Devices.File, func(content []byte) error {

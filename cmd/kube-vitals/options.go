@@ -17,8 +17,8 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // for --logging-format=json
 
-	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
+	"github.com/kube-vitals/kube-vitals/pkg/resource"
 	"github.com/kube-vitals/kube-vitals/pkg/server"
 )
 
@@ -143,7 +143,7 @@ func (o *options) config() server.Config {
 		validate()
 	}
 	c := o.Config
-	if !slices.Contains(o.resources, extra.EphemeralStorage) {
+	if !slices.Contains(o.resources, resource.EphemeralStorage) {
 		c.StorageInterval = 0
 	}
 	if !o.nodeEvents {
@@ -157,11 +157,11 @@ func (o *options) complete() {
 	server.LimitVerbosity(o.logging)
 	if !o.all.Changed("max-sample-age") {
 		o.MaxSampleAge = 4 * o.interval()
-		if o.usesPrometheus() { // engines usually scrape kubelets every 30 seconds, whatever the resolution is
+		if o.usesEngine() { // engines usually scrape kubelets every 30 seconds, whatever the resolution is
 			o.MaxSampleAge = 10 * o.interval()
 		}
 	}
-	if !o.all.Changed("rate-window") && !o.usesPrometheus() {
+	if !o.all.Changed("rate-window") && !o.usesEngine() {
 		o.RateWindow = min(defaultRateWindow, o.MaxSampleAge)
 	}
 	o.Kubelet.Timeout = cmp.Or(o.Kubelet.Timeout, min(kubelet.DefaultTimeout, o.longestTimeout()))

@@ -39,7 +39,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, same := range map[string]bool{
-		"devices":         c.Devices.File == "" && c.Prometheus.URL == "",
+		"devices":         c.Devices.File == "" && c.Engine.URL == "",
 		"resolution":      c.Resolution == 15*time.Second,
 		"max sample age":  c.MaxSampleAge == time.Minute,
 		"rate window":     c.RateWindow == 15*time.Second,
@@ -343,9 +343,9 @@ func TestResources(t *testing.T) {
 func TestSource(t *testing.T) {
 	c, err := parse("--source=prometheus", "--prometheus-url=http://p:9090", "--prometheus-config=f",
 		"--node-selector=a=b", "--missing-metrics-warnings", "--node-events", "--deployment=d", "--device-config=g")
-	if err != nil || c.Prometheus.URL != "http://p:9090" || c.Prometheus.File != "f" ||
+	if err != nil || c.Engine.URL != "http://p:9090" || c.Engine.File != "f" ||
 		c.MaxSampleAge != 150*time.Second || c.RateWindow != 0 || !c.MissingMetricsWarnings || c.EventDeployment != "d" ||
 		c.Devices.File != "g" {
-		t.Errorf("got %+v, maximum age %v, %v", c.Prometheus, c.MaxSampleAge, err)
+		t.Errorf("got %+v, maximum age %v, %v", c.Engine, c.MaxSampleAge, err)
 	}
 }

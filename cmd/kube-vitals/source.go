@@ -5,13 +5,13 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
+	"github.com/kube-vitals/kube-vitals/pkg/engine"
 )
 
 // The values of --source.
 const (
-	sourceKubelet    = "kubelet"
-	sourcePrometheus = "prometheus"
+	sourceKubelet = "kubelet"
+	sourceEngine  = "prometheus"
 )
 
 // minEngineSampleAge is the least maximum age of samples from an engine. The range of its queries is
@@ -24,15 +24,15 @@ func (o *options) addPrometheusFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.source, "source", sourceKubelet,
 		"Where usage is read from: 'kubelet' (all kubelets) or 'prometheus' (an engine with Prometheus' HTTP API that "+
 			"scrapes the kubelets, such as Prometheus, Thanos or Mimir). See docs/prometheus.md.")
-	fs.StringVar(&o.Prometheus.URL, "prometheus-url", "",
+	fs.StringVar(&o.Engine.URL, "prometheus-url", "",
 		"The URL of the engine, without /api/v1; for --source=prometheus. Example: http://prometheus.monitoring.svc:9090")
-	fs.StringVar(&o.Prometheus.File, "prometheus-config", "",
+	fs.StringVar(&o.Engine.File, "prometheus-config", "",
 		"The YAML file with the credentials for the engine, the names of its series and their labels. It is read again "+
 			"when it changes. (default: no credentials, the series of the kubelets' /metrics/resource)")
 }
 
-// usesPrometheus reports whether usage is read from an engine instead of kubelets.
-func (o *options) usesPrometheus() bool { return o.source == sourcePrometheus }
+// usesEngine reports whether usage is read from an engine instead of kubelets.
+func (o *options) usesEngine() bool { return o.source == sourceEngine }
 
 // validateSource checks that the flags of one source are set, and only those.
 func (o *options) validateSource() {
@@ -44,18 +44,18 @@ func (o *options) validateSource() {
 			}
 		}
 		return
-	case sourcePrometheus:
+	case sourceEngine:
 	default:
-		o.errorf("--source is %q, but must be %s or %s", o.source, sourceKubelet, sourcePrometheus)
+		o.errorf("--source is %q, but must be %s or %s", o.source, sourceKubelet, sourceEngine)
 		return
 	}
 	if o.MaxSampleAge < minEngineSampleAge && o.resolutionKnown() {
 		o.errorf("--max-sample-age must be at least %v with --source=prometheus, but is %v: engines scrape kubelets every "+
 			"15 to 60 seconds", minEngineSampleAge, o.MaxSampleAge)
 	}
-	if o.Prometheus.URL == "" {
+	if o.Engine.URL == "" {
 		o.errorf("--prometheus-url is required with --source=prometheus")
-	} else if _, err := prometheus.ParseURL(o.Prometheus.URL); err != nil {
+	} else if _, err := engine.ParseURL(o.Engine.URL); err != nil {
 		o.errorf("--prometheus-url: %w", err)
 	}
 	ofKubelets := o.Flags.FlagSets[kubeletSection]

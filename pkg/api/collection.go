@@ -16,8 +16,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// resource is what differs between nodes and pods.
-type resource interface {
+// resourceType is what differs between nodes and pods.
+type resourceType interface {
 	rest.Scoper
 	rest.SingularNameProvider // also finds the kind: "kubectl get podmetrics"
 
@@ -38,7 +38,7 @@ type resource interface {
 
 // collection is the read-only storage of a resource.
 type collection struct {
-	resource
+	resourceType
 	explainer Explainer
 	encoder   *encode.Encoder
 	config    Config

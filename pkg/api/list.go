@@ -97,7 +97,7 @@ func newQuery(namespace string, options *metainternalversion.ListOptions) (*quer
 }
 
 // objects returns the objects that match the selectors, from the requested page on.
-func (q *query) objects(all resource) []*inventory.Object {
+func (q *query) objects(all resourceType) []*inventory.Object {
 	objects := q.selected(all)
 	if q.after == nil {
 		return objects
@@ -113,7 +113,7 @@ func (q *query) objects(all resource) []*inventory.Object {
 
 // selected returns the objects that match the selectors. If a field selector names the object, it
 // is looked up instead of listed.
-func (q *query) selected(all resource) []*inventory.Object {
+func (q *query) selected(all resourceType) []*inventory.Object {
 	namespace := q.namespace
 	if exact, ok := q.fields.RequiresExactMatch(fieldNamespace); ok && namespace == "" {
 		namespace = exact

@@ -38,8 +38,8 @@ func (n nodes) items(objects []*inventory.Object, now usage.Time) iter.Seq2[int,
 			*item = encode.Item{Object: o}
 			if node := n.view.Store.Node(o.Name, now); node != nil {
 				item.Usage = (*encode.Node)(node)
-				if resources := n.view.Extra.Node(o.Name, now); resources != nil {
-					item.Extra = encode.Extra{resources}
+				if resources := n.view.Resources.Node(o.Name, now); resources != nil {
+					item.Further = encode.Further{resources}
 				}
 			}
 			if !yield(i, item) {

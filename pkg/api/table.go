@@ -60,18 +60,18 @@ func (c *collection) ConvertToTable(ctx context.Context, object, options runtime
 // layout is what differs between tables. It does not depend on the content of rows: kubectl prints its header
 // again for a page with other columns.
 type layout struct {
-	node  bool             // the nodes to which pods are bound
-	extra []usage.Resource // further resources, sorted by name, without values
+	node    bool             // the nodes to which pods are bound
+	further []usage.Resource // further resources, sorted by name, without values
 }
 
 // layoutOf returns the layout of a table with these items. It shows the nodes of pods only to users
 // who may get the pods: PodMetrics do not contain them.
 func (c *collection) layoutOf(items []encode.Item, mayGetObjects func() bool) layout {
-	ofNodes, ofPods := c.config.View.Extra.Resources()
+	ofNodes, ofPods := c.config.View.Resources.Resources()
 	if !c.NamespaceScoped() {
-		return layout{extra: ofNodes}
+		return layout{further: ofNodes}
 	}
-	return layout{node: len(items) > 0 && mayGetObjects(), extra: ofPods}
+	return layout{node: len(items) > 0 && mayGetObjects(), further: ofPods}
 }
 
 // columns returns the definitions of the columns. Those with priority 1 are shown by kubectl only
@@ -94,7 +94,7 @@ func (l *layout) columns() []metav1.TableColumnDefinition {
 	if l.node {
 		wide("Node", "Node to which the pod is bound.")
 	}
-	for _, r := range l.extra {
+	for _, r := range l.further {
 		if r.Unit == usage.Bytes {
 			wide(r.Name+"(bytes)", "Usage of "+r.Name+", in bytes.")
 		} else {
@@ -107,7 +107,7 @@ func (l *layout) columns() []metav1.TableColumnDefinition {
 // cells returns the row of an item at the time now.
 func (l *layout) cells(item *encode.Item, now usage.Time) []any {
 	total := item.Usage.Total()
-	cells := make([]any, 0, 7+len(l.extra))
+	cells := make([]any, 0, 7+len(l.further))
 	cells = append(cells, item.Object.Name, millicores(total.CPUNanocores), mebibytes(total.Memory),
 		total.Window.Round(time.Millisecond).String())
 	swap := noValue
@@ -118,8 +118,8 @@ func (l *layout) cells(item *encode.Item, now usage.Time) []any {
 	if l.node {
 		cells = append(cells, item.Object.Node)
 	}
-	for _, r := range l.extra {
-		switch total := item.Extra.Total(r.Name); {
+	for _, r := range l.further {
+		switch total := item.Further.Total(r.Name); {
 		case total == nil:
 			cells = append(cells, noValue)
 		case total.Unit == usage.Bytes:

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/health"
+	"github.com/kube-vitals/kube-vitals/pkg/resource"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -43,7 +43,7 @@ type target struct {
 // a node, which report the same devices.
 type active struct {
 	target *target
-	extra.Report
+	resource.Report
 }
 
 // run watches the pods and scrapes them until the context ends.

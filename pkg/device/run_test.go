@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/kube-vitals/kube-vitals/pkg/extra"
+	"github.com/kube-vitals/kube-vitals/pkg/resource"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -86,10 +86,10 @@ func TestRun(t *testing.T) {
 	}
 	var synced atomic.Bool
 	clock := usage.NewClock(time.Now())
-	extra := extra.New()
+	resources := resource.New()
 	scraped := make(chan Result, 100)
 	source, err := New(Config{
-		File: file, Client: kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL}), Sink: extra, Clock: clock,
+		File: file, Client: kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL}), Sink: resources, Clock: clock,
 		Scraped: func(r Result) {
 			select {
 			case scraped <- r:
@@ -110,7 +110,7 @@ func TestRun(t *testing.T) {
 	if r := <-scraped; r.Exporter != "test" || r.Reason != "" {
 		t.Errorf("got %+v", r)
 	}
-	values := extra.Pod("node", &usage.Pod{Namespace: "n", Name: "p", Containers: []usage.Container{{Name: "c"}}},
+	values := resources.Pod("node", &usage.Pod{Namespace: "n", Name: "p", Containers: []usage.Container{{Name: "c"}}},
 		clock.At(time.Now()))
 	want := usage.Resource{Name: "x.org/sum", Value: 3000, Unit: usage.Milli}
 	if len(values) != 1 || len(values[0]) != 2 || values[0][1] != want {

@@ -8,8 +8,8 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/resource"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -77,7 +77,7 @@ func (g *group) finish(t *target, at usage.Time, r *response, err error) {
 	if a := g.active[node]; a != nil && !g.replaces(t, a, at) {
 		return
 	}
-	a := &active{t, extra.Report{At: at.Add(-r.age), Expires: at.Add(g.MaxAge - r.age), Containers: r.containers}}
+	a := &active{t, resource.Report{At: at.Add(-r.age), Expires: at.Add(g.MaxAge - r.age), Containers: r.containers}}
 	g.active[node] = a
 	g.source.Sink.Put(node, g.sinkName(), a.Report)
 }

@@ -14,9 +14,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/resource"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -36,9 +36,9 @@ type Config struct {
 	AllowLoopback bool // whether exporters may have addresses of this machine; for tests
 }
 
-// Sink keeps the values. *extra.Store implements it.
+// Sink keeps the values. *resource.Store implements it.
 type Sink interface {
-	Put(node, source string, r extra.Report)
+	Put(node, source string, r resource.Report)
 	Remove(node, source string)
 }
 

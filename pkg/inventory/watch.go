@@ -30,7 +30,7 @@ type WatchConfig struct {
 	NodeAnnotations []string
 }
 
-// Targets is the set of nodes to scrape. *scrape.Scraper and *prometheus.Source implement it.
+// Targets is the set of nodes to scrape. *scrape.Scraper and *engine.Source implement it.
 type Targets interface {
 	// Set adds or updates a node.
 	Set(*corev1.Node)

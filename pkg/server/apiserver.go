@@ -49,8 +49,8 @@ func (a *assembly) addAPI() error {
 	a.api.ShutdownTimeout = connectionTimeout
 	limitDebugFlags(a.Config, a.api)
 	a.api.Handler.NonGoRestfulMux.Handle("/metrics", a.instruments.handler())
-	a.api.Handler.NonGoRestfulMux.Handle(nodez.Path, nodez.Handler(a.page()))
-	resources := a.resources(config.Authorization.Authorizer)
+	a.api.Handler.NonGoRestfulMux.Handle(nodez.Path, nodez.Handler(a.nodezConfig()))
+	resources := a.apiConfig(config.Authorization.Authorizer)
 	if err := a.api.InstallAPIGroup(api.NewGroup(resources, scheme, codecs)); err != nil {
 		return fmt.Errorf("cannot install metrics.k8s.io: %w", err)
 	}
@@ -100,8 +100,8 @@ func responseMemory(limit uint64) api.ResponseMemory {
 	return api.ResponseMemory{Large: int64(limit / 8), Small: int64(limit / 16), Max: int64(limit / 2)}
 }
 
-// page returns what /nodez serves.
-func (a *assembly) page() nodez.Config {
+// nodezConfig returns what /nodez serves.
+func (a *assembly) nodezConfig() nodez.Config {
 	return nodez.Config{
 		Version:      a.Version,
 		Resolution:   a.Resolution,
@@ -117,9 +117,9 @@ func (a *assembly) page() nodez.Config {
 	}
 }
 
-// resources returns what metrics.k8s.io serves. The authorizer decides who may know why metrics are
+// apiConfig returns what metrics.k8s.io serves. The authorizer decides who may know why metrics are
 // missing.
-func (a *assembly) resources(authorizer authorizer.Authorizer) api.Config {
+func (a *assembly) apiConfig(authorizer authorizer.Authorizer) api.Config {
 	explanations := explain.Config{
 		Pods:         a.view.Pods,
 		Nodes:        a.view.Nodes,
@@ -137,7 +137,7 @@ func (a *assembly) resources(authorizer authorizer.Authorizer) api.Config {
 		ExplainPods:  &explain.Pods{Config: explanations},
 		ExplainNodes: &explain.Nodes{Config: explanations},
 		Authorizer:   authorizer,
-		FromEngine:   a.Prometheus.URL != "",
+		FromEngine:   a.Engine.URL != "",
 		Warnings:     a.MissingMetricsWarnings,
 		Now:          time.Now,
 		Clock:        a.clock,

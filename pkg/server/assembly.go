@@ -12,10 +12,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
+	"github.com/kube-vitals/kube-vitals/pkg/resource"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -80,7 +80,7 @@ func newView(c Config, clock usage.Clock) *view.View {
 	v.Pods = inventory.NewNotifying(func(old *inventory.Object) {
 		now := clock.At(time.Now())
 		v.Store.RemovePod(old.Node, old.Namespace, old.Name, now)
-		v.Extra.RemovePod(old.Node, old.Namespace, old.Name, now)
+		v.Resources.RemovePod(old.Node, old.Namespace, old.Name, now)
 	})
 	v.Store = store.New(store.Config{
 		MaxSampleAge: c.MaxSampleAge, RateWindow: c.RateWindow, MaxContainers: maxContainers,
@@ -96,7 +96,7 @@ func newView(c Config, clock usage.Clock) *view.View {
 		},
 	})
 	if c.Devices.File != "" || c.StorageInterval > 0 {
-		v.Extra = extra.New()
+		v.Resources = resource.New()
 	}
 	return v
 }
@@ -129,7 +129,7 @@ func (a *assembly) synced() bool {
 // addSource adds the source of the usage, and events about it. The watches of nodes set its targets.
 func (a *assembly) addSource() error {
 	add := a.addScraper
-	if a.Prometheus.URL != "" {
+	if a.Engine.URL != "" {
 		add = a.addEngine
 	}
 	if err := add(); err != nil {

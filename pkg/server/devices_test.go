@@ -14,8 +14,8 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/device"
+	"github.com/kube-vitals/kube-vitals/pkg/engine"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
-	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 )
 
 // newDeviceCluster returns a cluster with a node, pods, and an exporter of devices, and the file of
@@ -110,7 +110,7 @@ func TestDevicesWithEngine(t *testing.T) {
 		false: `kube_vitals_device_scrapes_total{exporter="test",reason="bad-endpoint",result="failure"}`,
 	} {
 		c := cluster.config(t)
-		c.Prometheus = prometheus.Config{URL: "http://127.0.0.1:1"}
+		c.Engine = engine.Config{URL: "http://127.0.0.1:1"}
 		c.Devices, c.Kubelet.AllowLoopback = device.Config{File: file}, allowLoopback
 		start(t, c).awaitSeries(series)
 	}

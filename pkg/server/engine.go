@@ -6,23 +6,23 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/kube-vitals/kube-vitals/pkg/engine"
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
-	prom "github.com/kube-vitals/kube-vitals/pkg/prometheus"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
 // addEngine adds an engine that has scraped the kubelets.
 func (a *assembly) addEngine() error {
-	c := a.Prometheus
+	c := a.Engine
 	c.Interval, c.MaxSampleAge, c.MaxContainers = a.Resolution, a.MaxSampleAge, maxContainers
 	c.Sink, c.Clock, c.Refreshed = a.view.Store, a.clock, a.instruments.registerEngine()
 	c.Synced, c.UserAgent = a.synced, a.client.UserAgent
-	c.Started = func(node, namespace, pod, container string) (prom.Start, bool) {
+	c.Started = func(node, namespace, pod, container string) (engine.Start, bool) {
 		return startOf(boundPod(a.view.Pods, node, namespace, pod), container)
 	}
 	c.Reloaded = logReloads("configuration of the engine")
-	s, err := prom.New(c)
+	s, err := engine.New(c)
 	if err != nil {
 		return err
 	}
@@ -33,17 +33,17 @@ func (a *assembly) addEngine() error {
 
 // startOf returns the start of a container for the engine as source: the latest one known, unlike
 // EarliestStart, because samples from before it are of an earlier container. There may be no pod.
-func startOf(pod *inventory.Object, container string) (start prom.Start, ok bool) {
+func startOf(pod *inventory.Object, container string) (start engine.Start, ok bool) {
 	if pod == nil || pod.StartedAt == 0 && pod.Phase == inventory.PodPending { // its kubelet has not accepted it yet
 		return start, false
 	}
 	c := pod.Container(container)
-	return prom.Start{At: cmp.Or(c.StartedAt, pod.StartedAt), PodCreatedAt: pod.CreatedAt, IsRunning: c.Running}, true
+	return engine.Start{At: cmp.Or(c.StartedAt, pod.StartedAt), PodCreatedAt: pod.CreatedAt, IsRunning: c.Running}, true
 }
 
 // registerEngine registers the metrics of refreshes, which servers that scrape kubelets do not have, and
 // returns a function that adds one.
-func (i *instruments) registerEngine() func(prom.Result) {
+func (i *instruments) registerEngine() func(engine.Result) {
 	refreshes := i.newResults("engine_refreshes_total", "Refreshes from the Prometheus-compatible engine")
 	partial := i.newCounter("engine_partial_refreshes_total",
 		"Successful refreshes for which the engine warned that it does not have all series.")
@@ -54,7 +54,7 @@ func (i *instruments) registerEngine() func(prom.Result) {
 		Namespace: metricPrefix, Name: "engine_nodes_without_series",
 		Help: "Known nodes of which the engine had no series in the last successful refresh.",
 	})
-	return func(r prom.Result) {
+	return func(r engine.Result) {
 		took.Observe(r.Took.Seconds())
 		i.countSkipped(r.Skipped)
 		refreshes.add(reason.Of(r.Err))

@@ -13,9 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kube-vitals/kube-vitals/pkg/engine"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
-	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
@@ -30,7 +30,7 @@ func engineCluster(t *testing.T) *cluster {
 }
 
 // TestReasonsOfFailingEngine checks that the metrics of the server, the API and the page of nodes name
-// the reason why an engine cannot be read. TestFaults of pkg/prometheus has the other reasons of responses,
+// the reason why an engine cannot be read. TestFaults of pkg/engine has the other reasons of responses,
 // and TestOf of pkg/reason those of connections.
 func TestReasonsOfFailingEngine(t *testing.T) {
 	login := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -43,7 +43,7 @@ func TestReasonsOfFailingEngine(t *testing.T) {
 	} {
 		t.Run(string(r), func(t *testing.T) {
 			c := engineCluster(t).config(t)
-			c.Prometheus = prometheus.Config{URL: url}
+			c.Engine = engine.Config{URL: url}
 			c.MaxSampleAge = time.Hour // a refresh takes a third of that at most
 			client := start(t, c)
 			client.awaitSeries(fmt.Sprintf(`kube_vitals_engine_refreshes_total{reason=%q,result="failure"} `, r))
@@ -71,7 +71,7 @@ func TestReasonsOfFailingEngine(t *testing.T) {
 // series, and about pods: nothing about scrapes of kubelets, of which it knows nothing.
 func TestEngineWithoutNode(t *testing.T) {
 	now := float64(time.Now().UnixMilli()) / 1000
-	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	fake := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		result := ""
 		switch query := r.FormValue("query"); {
 		case strings.HasPrefix(query, "node_cpu"):
@@ -82,9 +82,9 @@ func TestEngineWithoutNode(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, `{"status":"success","data":{"resultType":"matrix","result":[%s]}}`, result)
 	}))
-	t.Cleanup(engine.Close)
+	t.Cleanup(fake.Close)
 	c := engineCluster(t).config(t)
-	c.Prometheus = prometheus.Config{URL: engine.URL}
+	c.Engine = engine.Config{URL: fake.URL}
 	c.MaxSampleAge = 150 * time.Second
 	c.MissingMetricsWarnings = true
 	h := startReady(t, c).handler
@@ -134,28 +134,28 @@ func TestStartOf(t *testing.T) {
 	containers := []inventory.ContainerState{{Name: "app", StartedAt: 20, Running: true}, {Name: "side"}}
 	for name, test := range map[string]struct {
 		pod  *inventory.Object
-		want prometheus.Start
+		want engine.Start
 		ok   bool
 	}{
 		"no pod":       {},
 		"not accepted": {pod: &inventory.Object{CreatedAt: 5, Phase: inventory.PodPending}},
 		"accepted": {
 			&inventory.Object{CreatedAt: 5, StartedAt: 10, Phase: inventory.PodPending},
-			prometheus.Start{At: 10, PodCreatedAt: 5}, true,
+			engine.Start{At: 10, PodCreatedAt: 5}, true,
 		},
 		"running": {
 			&inventory.Object{CreatedAt: 5, StartedAt: 10, Phase: inventory.PodRunning, Containers: containers},
-			prometheus.Start{At: 20, PodCreatedAt: 5, IsRunning: true}, true,
+			engine.Start{At: 20, PodCreatedAt: 5, IsRunning: true}, true,
 		},
 		"mirror pod of a restarted kubelet": {
 			&inventory.Object{CreatedAt: 5, StartedAt: 30, Phase: inventory.PodRunning, Containers: containers},
-			prometheus.Start{At: 20, PodCreatedAt: 5, IsRunning: true}, true,
+			engine.Start{At: 20, PodCreatedAt: 5, IsRunning: true}, true,
 		},
 		"ephemeral container": {
 			&inventory.Object{CreatedAt: 5, StartedAt: 10, Phase: inventory.PodRunning},
-			prometheus.Start{At: 10, PodCreatedAt: 5}, true,
+			engine.Start{At: 10, PodCreatedAt: 5}, true,
 		},
-		"no times": {&inventory.Object{Phase: inventory.PodRunning}, prometheus.Start{}, true},
+		"no times": {&inventory.Object{Phase: inventory.PodRunning}, engine.Start{}, true},
 	} {
 		if got, ok := startOf(test.pod, "app"); got != test.want || ok != test.ok {
 			t.Errorf("%s: got %+v, %v, want %+v, %v", name, got, ok, test.want, test.ok)

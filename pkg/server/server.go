@@ -21,9 +21,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/device"
+	"github.com/kube-vitals/kube-vitals/pkg/engine"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
-	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 )
@@ -43,10 +43,10 @@ type Config struct {
 	Kubelet      kubelet.Config // New sets Pins, Clock, Token, UserAgent and Reloaded, and credentials by default
 	Active       scrape.Active  // scrapes of nodes whose metrics are read by name or label selector
 
-	MissingMetricsWarnings bool              // a Warning header in tables if nodes or pods are missing
-	Prometheus             prometheus.Config // engine to read instead of kubelets; only URL and File are set; no URL: none
-	Devices                device.Config     // exporters of the usage of devices; only File is set; "": none
-	StorageInterval        time.Duration     // between two scrapes of a kubelet for ephemeral-storage; 0: it is not served
+	MissingMetricsWarnings bool          // a Warning header in tables if nodes or pods are missing
+	Engine                 engine.Config // engine to read instead of kubelets; only URL and File are set; no URL: none
+	Devices                device.Config // exporters of the usage of devices; only File is set; "": none
+	StorageInterval        time.Duration // between two scrapes of a kubelet for ephemeral-storage; 0: it is not served
 
 	// KubeletServiceAccount is a ServiceAccount in the namespace of this pod, whose tokens are sent
 	// to kubelets. If it is empty, kubelets get the credentials that the API server gets.

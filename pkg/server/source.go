@@ -17,7 +17,7 @@ import (
 )
 
 // source reads the usage of the nodes that it is set to, and puts it into the store. It is a
-// *scrape.Scraper or a *prometheus.Source.
+// *scrape.Scraper or a *engine.Source.
 type source interface {
 	health.Source
 	inventory.Targets
@@ -51,7 +51,7 @@ func (a *assembly) addScraper() error {
 		Interval:  a.Resolution,
 		MinWindow: usage.ShortestWindow(a.RateWindow),
 		Active:    a.Active,
-		Storage:   a.storage(),
+		Storage:   a.storageConfig(),
 	})
 	if a.Active.Resolution > 0 {
 		a.observeRead = s.NoteRead

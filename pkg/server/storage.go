@@ -6,25 +6,25 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/resource"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 )
 
 // storageIntervals is the age in intervals at which the ephemeral storage of nodes and pods expires.
 const storageIntervals = 3
 
-// storage returns the configuration of the requests for ephemeral storage, which follow the scrapes
+// storageConfig returns the configuration of the requests for ephemeral storage, which follow the scrapes
 // of CPU and memory. They start when the pods are known: the storage of others would be dropped.
-func (a *assembly) storage() scrape.Storage {
+func (a *assembly) storageConfig() scrape.Storage {
 	if a.StorageInterval == 0 {
 		return scrape.Storage{}
 	}
 	maxAge := storageIntervals * max(a.StorageInterval, a.Resolution)
 	return scrape.Storage{
 		Interval: a.StorageInterval,
-		Sink:     &extra.StorageSink{Store: a.view.Extra, MaxAge: maxAge, IsBound: a.isBound},
+		Sink:     &resource.StorageSink{Store: a.view.Resources, MaxAge: maxAge, IsBound: a.isBound},
 		Ready:    a.synced,
 		Observe:  a.instruments.registerStorage(),
 	}

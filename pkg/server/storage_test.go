@@ -14,7 +14,7 @@ import (
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
-	"github.com/kube-vitals/kube-vitals/pkg/extra"
+	"github.com/kube-vitals/kube-vitals/pkg/resource"
 	"github.com/kube-vitals/kube-vitals/pkg/view"
 )
 
@@ -112,7 +112,7 @@ func TestStorageExpires(t *testing.T) {
 			Config: Config{StorageInterval: interval, Resolution: 15 * time.Second}, view: &view.View{},
 			instruments: newTestInstruments(),
 		}
-		if got := a.storage().Sink.(*extra.StorageSink).MaxAge; got != want {
+		if got := a.storageConfig().Sink.(*resource.StorageSink).MaxAge; got != want {
 			t.Errorf("with an interval of %v: got a maximum age of %v, want %v", interval, got, want)
 		}
 	}

@@ -92,7 +92,7 @@ type Sample struct {
 	Untimed bool
 	// Base is the reading from which the rate of this sample is computed, if it is not the previous
 	// sample. It is this sample's own reading if there is none: the CPU counter is another one than
-	// before, for example because the container was restarted. Only pkg/prometheus sets it; it is
+	// before, for example because the container was restarted. Only pkg/engine sets it; it is
 	// zero in samples of kubelets.
 	Base Reading
 }

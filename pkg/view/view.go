@@ -9,8 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/resource"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 )
 
@@ -18,7 +18,7 @@ import (
 type View struct {
 	Pods, Nodes *inventory.Index // pods that have not ended; only running ones have usage
 	Store       *store.Store
-	Extra       *extra.Store // nil: there are no further resources
+	Resources   *resource.Store // nil: there are no further resources
 }
 
 // RunningPod returns the running pod of that name, or nil.

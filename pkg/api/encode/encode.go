@@ -64,16 +64,16 @@ func NewEncoder(serializer runtime.NegotiatedSerializer, versions []schema.Group
 type Item struct {
 	Object   *inventory.Object
 	Usage    Usage
-	Extra    Extra
+	Further  Further
 	response *response // set by NewItem and Add
 }
 
-// Extra is the usage of further resources, sorted by name: of a node in one element, of a pod in
+// Further is the usage of further resources, sorted by name: of a node in one element, of a pod in
 // one element for each of its containers. It is nil if there is none.
-type Extra [][]usage.Resource
+type Further [][]usage.Resource
 
 // of returns the resources of the container with that index, or of a node, whose index is 0.
-func (e Extra) of(i int) []usage.Resource {
+func (e Further) of(i int) []usage.Resource {
 	if i < len(e) {
 		return e[i]
 	}
@@ -81,7 +81,7 @@ func (e Extra) of(i int) []usage.Resource {
 }
 
 // Total returns the sum of a resource over the containers, or nil if none has it.
-func (e Extra) Total(name string) *usage.Resource {
+func (e Further) Total(name string) *usage.Resource {
 	var total *usage.Resource
 	for _, resources := range e {
 		for _, r := range resources {
@@ -120,7 +120,7 @@ type response struct {
 
 // NewItem returns a copy of an Item for the response to a request made at now.
 func (e *Encoder) NewItem(kind Kind, now time.Time, i *Item) *Item {
-	return &Item{i.Object, i.Usage, i.Extra, &response{encoder: e, kind: kind, now: usage.At(now)}}
+	return &Item{i.Object, i.Usage, i.Further, &response{encoder: e, kind: kind, now: usage.At(now)}}
 }
 
 // NewList returns an empty List, with room for size items, of a request made at now.
@@ -130,7 +130,7 @@ func (e *Encoder) NewList(kind Kind, now time.Time, size int) *List {
 
 // Add appends a copy of an Item to the List.
 func (l *List) Add(i *Item) {
-	l.Items = append(l.Items, Item{i.Object, i.Usage, i.Extra, l.response})
+	l.Items = append(l.Items, Item{i.Object, i.Usage, i.Further, l.response})
 }
 
 // AsList returns a List of the Item alone.
@@ -175,7 +175,7 @@ func (i *Item) CacheEncode(
 }
 
 // GetObject implements runtime.CacheableObject. It returns the typed object.
-func (i *Item) GetObject() runtime.Object { return i.Usage.typed(i.meta(), i.Extra) }
+func (i *Item) GetObject() runtime.Object { return i.Usage.typed(i.meta(), i.Further) }
 
 // GetObjectKind implements runtime.Object.
 func (i *Item) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }

@@ -139,9 +139,9 @@ func (g generator) amount() usage.Amount {
 	}
 }
 
-// extra returns the further resources of n containers, or of a node.
-func (g generator) extra(n int) Extra {
-	var extra Extra
+// further returns the further resources of n containers, or of a node.
+func (g generator) further(n int) Further {
+	var further Further
 	for range g.IntN(n + 1) {
 		var list []usage.Resource
 		for range g.IntN(3) {
@@ -150,9 +150,9 @@ func (g generator) extra(n int) Extra {
 				list = append(list, usage.Resource{Name: name, Value: g.number(), Unit: usage.Unit(g.IntN(2))})
 			}
 		}
-		extra = append(extra, list)
+		further = append(further, list)
 	}
-	return extra
+	return further
 }
 
 func (g generator) object() *inventory.Object {
@@ -202,8 +202,8 @@ func FuzzEncode(f *testing.F) {
 		}
 		for range size {
 			pod := g.pod()
-			pods.Add(&Item{Object: g.object(), Usage: pod, Extra: g.extra(len(pod.Containers))})
-			nodes.Add(&Item{Object: g.object(), Usage: &Node{Amount: g.amount()}, Extra: g.extra(1)})
+			pods.Add(&Item{Object: g.object(), Usage: pod, Further: g.further(len(pod.Containers))})
+			nodes.Add(&Item{Object: g.object(), Usage: &Node{Amount: g.amount()}, Further: g.further(1)})
 		}
 		for _, list := range []*List{pods, nodes} {
 			check(t, list)

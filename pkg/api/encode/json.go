@@ -75,7 +75,7 @@ func (i *Item) appendJSON(b []byte, w *writer) []byte {
 	b = append(b, `,"window":"`...)
 	b = appendDuration(b, window)
 	b = append(b, `",`...)
-	return i.Usage.appendJSON(b, i.Extra)
+	return i.Usage.appendJSON(b, i.Further)
 }
 
 // appendMetaJSON appends the metadata of an Item. Empty fields are omitted.
@@ -117,7 +117,7 @@ func appendLabelsJSON(b []byte, labels inventory.Labels) []byte {
 	return append(b, '}')
 }
 
-func (p *Pod) appendJSON(b []byte, extra Extra) []byte {
+func (p *Pod) appendJSON(b []byte, further Further) []byte {
 	b = append(b, `"containers":[`...)
 	for i := range p.Containers {
 		if i > 0 {
@@ -126,19 +126,19 @@ func (p *Pod) appendJSON(b []byte, extra Extra) []byte {
 		b = append(b, `{"name":`...)
 		b = appendStringJSON(b, p.Containers[i].Name)
 		b = append(b, ',')
-		b = appendUsageJSON(b, &p.Containers[i].Amount, extra.of(i))
+		b = appendUsageJSON(b, &p.Containers[i].Amount, further.of(i))
 		b = append(b, '}')
 	}
 	return append(b, ']')
 }
 
-func (n *Node) appendJSON(b []byte, extra Extra) []byte {
-	return appendUsageJSON(b, &n.Amount, extra.of(0))
+func (n *Node) appendJSON(b []byte, further Further) []byte {
+	return appendUsageJSON(b, &n.Amount, further.of(0))
 }
 
-func appendUsageJSON(b []byte, a *usage.Amount, extra []usage.Resource) []byte {
-	if len(extra) > 0 {
-		return appendResourcesJSON(b, a, extra)
+func appendUsageJSON(b []byte, a *usage.Amount, further []usage.Resource) []byte {
+	if len(further) > 0 {
+		return appendResourcesJSON(b, a, further)
 	}
 	b = append(b, `"usage":{"cpu":"`...)
 	b = cpuQuantity(a.CPUNanocores).append(b)
@@ -152,10 +152,10 @@ func appendUsageJSON(b []byte, a *usage.Amount, extra []usage.Resource) []byte {
 }
 
 // appendResourcesJSON is appendUsageJSON with further resources.
-func appendResourcesJSON(b []byte, a *usage.Amount, extra []usage.Resource) []byte {
+func appendResourcesJSON(b []byte, a *usage.Amount, further []usage.Resource) []byte {
 	b = append(b, `"usage":`...)
 	start := len(b)
-	for _, r := range resources(a, extra) {
+	for _, r := range resources(a, further) {
 		b = append(b, ',')
 		b = appendStringJSON(b, r.name)
 		b = append(b, `:"`...)

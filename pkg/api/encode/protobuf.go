@@ -77,7 +77,7 @@ func (i *Item) appendProtobuf(b []byte, w *writer) []byte {
 	b = append(b, lengthTag(3), byte(1+varintSize(uint64(window))), varintTag(1))
 	b = binary.AppendUvarint(b, uint64(window))
 
-	return i.Usage.appendProtobuf(b, i.Extra)
+	return i.Usage.appendProtobuf(b, i.Further)
 }
 
 // sizeProtobuf returns the size of the message of an Item.
@@ -86,7 +86,7 @@ func (i *Item) sizeProtobuf(w *writer) int {
 	return fieldSize(w.metaSize(i)) +
 		fieldSize(timeSize(end.Time())) +
 		fieldSize(1+varintSize(uint64(window))) +
-		i.Usage.sizeProtobuf(i.Extra)
+		i.Usage.sizeProtobuf(i.Further)
 }
 
 // appendMetaProtobuf appends the metadata of an Item.
@@ -119,34 +119,34 @@ func (w *writer) metaSize(i *Item) int {
 		len(w.encodeLabels(o.Labels, appendLabelsProtobuf))
 }
 
-func (p *Pod) appendProtobuf(b []byte, extra Extra) []byte {
+func (p *Pod) appendProtobuf(b []byte, further Further) []byte {
 	for i := range p.Containers {
 		b = append(b, lengthTag(4), 0)
 		start := len(b)
 		b = appendStringField(b, lengthTag(1), p.Containers[i].Name)
-		b = endMessage(appendUsageProtobuf(b, lengthTag(2), &p.Containers[i].Amount, extra.of(i)), start)
+		b = endMessage(appendUsageProtobuf(b, lengthTag(2), &p.Containers[i].Amount, further.of(i)), start)
 	}
 	return b
 }
 
-func (p *Pod) sizeProtobuf(extra Extra) int {
+func (p *Pod) sizeProtobuf(further Further) int {
 	size := 0
 	for i := range p.Containers {
-		size += fieldSize(fieldSize(len(p.Containers[i].Name)) + usageSize(&p.Containers[i].Amount, extra.of(i)))
+		size += fieldSize(fieldSize(len(p.Containers[i].Name)) + usageSize(&p.Containers[i].Amount, further.of(i)))
 	}
 	return size
 }
 
-func (n *Node) appendProtobuf(b []byte, extra Extra) []byte {
-	return appendUsageProtobuf(b, lengthTag(4), &n.Amount, extra.of(0))
+func (n *Node) appendProtobuf(b []byte, further Further) []byte {
+	return appendUsageProtobuf(b, lengthTag(4), &n.Amount, further.of(0))
 }
 
-func (n *Node) sizeProtobuf(extra Extra) int { return usageSize(&n.Amount, extra.of(0)) }
+func (n *Node) sizeProtobuf(further Further) int { return usageSize(&n.Amount, further.of(0)) }
 
 // appendUsageProtobuf appends resources as entries of a map in the field with that tag.
-func appendUsageProtobuf(b []byte, tag byte, a *usage.Amount, extra []usage.Resource) []byte {
-	if len(extra) > 0 {
-		for _, r := range resources(a, extra) {
+func appendUsageProtobuf(b []byte, tag byte, a *usage.Amount, further []usage.Resource) []byte {
+	if len(further) > 0 {
+		for _, r := range resources(a, further) {
 			b = appendNamedResource(b, tag, r)
 		}
 		return b
@@ -159,10 +159,10 @@ func appendUsageProtobuf(b []byte, tag byte, a *usage.Amount, extra []usage.Reso
 	return b
 }
 
-func usageSize(a *usage.Amount, extra []usage.Resource) int {
-	if len(extra) > 0 {
+func usageSize(a *usage.Amount, further []usage.Resource) int {
+	if len(further) > 0 {
 		size := 0
-		for _, r := range resources(a, extra) {
+		for _, r := range resources(a, further) {
 			size += fieldSize(fieldSize(len(r.name)) + fieldSize(r.len()+2))
 		}
 		return size

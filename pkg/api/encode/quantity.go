@@ -23,14 +23,14 @@ type resourceQuantity struct {
 
 // resources returns an Amount and further resources, sorted by name, as the encoders of the library
 // sort a map.
-func resources(a *usage.Amount, extra []usage.Resource) []resourceQuantity {
-	all := make([]resourceQuantity, 0, 3+len(extra))
+func resources(a *usage.Amount, further []usage.Resource) []resourceQuantity {
+	all := make([]resourceQuantity, 0, 3+len(further))
 	all = append(all, resourceQuantity{"cpu", cpuQuantity(a.CPUNanocores)},
 		resourceQuantity{"memory", bytesQuantity(a.Memory)})
 	if a.HasSwap {
 		all = append(all, resourceQuantity{"swap", bytesQuantity(a.Swap)})
 	}
-	for _, r := range extra {
+	for _, r := range further {
 		q := bytesQuantity(r.Value)
 		if r.Unit == usage.Milli {
 			q = decimalQuantity(r.Value, milli)

@@ -26,12 +26,12 @@ type Usage interface {
 	// period returns the timestamp and the window.
 	period() (end usage.NodeTime, window time.Duration)
 	// typed returns the typed object with this metadata.
-	typed(meta metav1.ObjectMeta, extra Extra) runtime.Object
+	typed(meta metav1.ObjectMeta, further Further) runtime.Object
 
 	// What follows timestamp and window: the resources of a node, the containers of a pod.
-	appendJSON(b []byte, extra Extra) []byte
-	appendProtobuf(b []byte, extra Extra) []byte
-	sizeProtobuf(extra Extra) int // of what appendProtobuf appends, in bytes
+	appendJSON(b []byte, further Further) []byte
+	appendProtobuf(b []byte, further Further) []byte
+	sizeProtobuf(further Further) int // of what appendProtobuf appends, in bytes
 }
 
 // Node is the usage of a NodeMetrics.
@@ -52,12 +52,12 @@ func (n *Node) NumContainers() int { return 0 }
 
 func (n *Node) period() (end usage.NodeTime, window time.Duration) { return n.At, n.Window }
 
-func (n *Node) typed(meta metav1.ObjectMeta, extra Extra) runtime.Object {
+func (n *Node) typed(meta metav1.ObjectMeta, further Further) runtime.Object {
 	return &metrics.NodeMetrics{
 		ObjectMeta: meta,
 		Timestamp:  metav1.NewTime(n.At.Time()),
 		Window:     metav1.Duration{Duration: n.Window},
-		Usage:      resourceList(&n.Amount, extra.of(0)),
+		Usage:      resourceList(&n.Amount, further.of(0)),
 	}
 }
 
@@ -81,11 +81,11 @@ func (p *Pod) NumContainers() int { return len(p.Containers) }
 
 func (p *Pod) period() (end usage.NodeTime, window time.Duration) { return p.At, p.Window }
 
-func (p *Pod) typed(meta metav1.ObjectMeta, extra Extra) runtime.Object {
+func (p *Pod) typed(meta metav1.ObjectMeta, further Further) runtime.Object {
 	containers := make([]metrics.ContainerMetrics, len(p.Containers))
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		containers[i] = metrics.ContainerMetrics{Name: c.Name, Usage: resourceList(&c.Amount, extra.of(i))}
+		containers[i] = metrics.ContainerMetrics{Name: c.Name, Usage: resourceList(&c.Amount, further.of(i))}
 	}
 	return &metrics.PodMetrics{
 		ObjectMeta: meta,
@@ -100,7 +100,7 @@ const resourceSwap corev1.ResourceName = "swap"
 
 // resourceList returns an Amount as the API's type. CPU is printed in the largest of n, u, m … that keeps
 // every nanocore ("1234567n", "153m"), memory in the largest binary unit that keeps every byte, usually Ki.
-func resourceList(a *usage.Amount, extra []usage.Resource) corev1.ResourceList {
+func resourceList(a *usage.Amount, further []usage.Resource) corev1.ResourceList {
 	list := corev1.ResourceList{
 		corev1.ResourceCPU:    *resource.NewScaledQuantity(clamp(a.CPUNanocores), resource.Nano),
 		corev1.ResourceMemory: *resource.NewQuantity(clamp(a.Memory), resource.BinarySI),
@@ -108,7 +108,7 @@ func resourceList(a *usage.Amount, extra []usage.Resource) corev1.ResourceList {
 	if a.HasSwap {
 		list[resourceSwap] = *resource.NewQuantity(clamp(a.Swap), resource.BinarySI)
 	}
-	for _, r := range extra {
+	for _, r := range further {
 		if r.Unit == usage.Milli {
 			list[corev1.ResourceName(r.Name)] = *resource.NewMilliQuantity(clamp(r.Value), resource.DecimalSI)
 		} else {

@@ -1,4 +1,4 @@
-package prometheus
+package engine
 
 import (
 	"context"

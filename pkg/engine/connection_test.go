@@ -1,4 +1,4 @@
-package prometheus
+package engine
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
-	"github.com/kube-vitals/kube-vitals/pkg/prometheus/decode"
+	"github.com/kube-vitals/kube-vitals/pkg/engine/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 

@@ -1,7 +1,7 @@
-// Package extra keeps the usage of further resources of nodes and containers, such as devices and
+// Package resource keeps the usage of further resources of nodes and containers, such as devices and
 // ephemeral storage, apart from CPU and memory: nothing here changes when or with what CPU and memory
 // a pod is served.
-package extra
+package resource
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package extra
+package resource
 
 import (
 	"fmt"
@@ -35,9 +35,9 @@ func podOf(name string, containers ...string) *usage.Pod {
 }
 
 // show returns the values of each container: "name=value ...".
-func show(extra [][]usage.Resource) []string {
+func show(further [][]usage.Resource) []string {
 	var lines []string
-	for _, resources := range extra {
+	for _, resources := range further {
 		line := ""
 		for _, r := range resources {
 			line += fmt.Sprintf("%s=%d ", r.Name, r.Value)

@@ -1,4 +1,4 @@
-package prometheus
+package engine
 
 import (
 	"bytes"
@@ -19,8 +19,8 @@ import (
 
 	promconfig "github.com/prometheus/common/config"
 
+	"github.com/kube-vitals/kube-vitals/pkg/engine/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/httpbody"
-	"github.com/kube-vitals/kube-vitals/pkg/prometheus/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 

@@ -1,4 +1,4 @@
-package prometheus
+package engine
 
 import (
 	"hash/maphash"
@@ -8,8 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/kube-vitals/kube-vitals/pkg/engine/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/health"
-	"github.com/kube-vitals/kube-vitals/pkg/prometheus/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 

@@ -1,4 +1,4 @@
-package prometheus
+package engine
 
 import (
 	"compress/gzip"
@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kube-vitals/kube-vitals/pkg/engine/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
-	"github.com/kube-vitals/kube-vitals/pkg/prometheus/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )

@@ -1,4 +1,4 @@
-package prometheus
+package engine
 
 import (
 	"cmp"
@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kube-vitals/kube-vitals/pkg/engine/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/health"
-	"github.com/kube-vitals/kube-vitals/pkg/prometheus/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )

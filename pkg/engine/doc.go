@@ -1,4 +1,4 @@
-// Package prometheus reads the usage of nodes and containers from an engine with Prometheus' HTTP
+// Package engine reads the usage of nodes and containers from an engine with Prometheus' HTTP
 // API: Prometheus, Thanos, Mimir or VictoriaMetrics. The engine scrapes the kubelets; this package
 // sends a constant number of queries in each interval, whatever the number of nodes and pods.
 //
@@ -11,4 +11,4 @@
 // An engine returns the samples of ended containers for as long as the range of a query, and may
 // not have all samples. So the API server decides which pods and containers exist, and the engine
 // what they use. docs/prometheus.md explains this source to users.
-package prometheus
+package engine

@@ -1,4 +1,4 @@
-package prometheus
+package engine
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/kube-vitals/kube-vitals/pkg/prometheus/decode"
+	"github.com/kube-vitals/kube-vitals/pkg/engine/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 

@@ -1,4 +1,4 @@
-package extra
+package resource
 
 import (
 	"cmp"

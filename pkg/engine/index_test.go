@@ -1,4 +1,4 @@
-package prometheus
+package engine
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kube-vitals/kube-vitals/pkg/prometheus/decode"
+	"github.com/kube-vitals/kube-vitals/pkg/engine/decode"
 )
 
 // TestAddressOfAnotherNode has nodes that add the address of n1 to their status. Series with only the
