@@ -14,8 +14,9 @@
 //     likely not on the nodes.
 //
 // The message of an event depends only on the reason, so the recorder of client-go counts repeated
-// events in one object. A Reporter never delays a scrape, and keeps state only for nodes that it has
-// reported and whose recovery it has not.
+// events in one object. It writes them: those that the API server cannot take for more than some minutes
+// are lost. A Reporter never delays a scrape, and keeps state only for nodes that it has reported and whose
+// recovery it has not.
 package event
 
 import (
@@ -33,6 +34,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/failure"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
@@ -65,15 +67,6 @@ const (
 	// share is the divisor of the number of nodes: the Deployment is reported if more than 1/share
 	// of the nodes fail, until it is at most half of that.
 	share = 10
-
-	// burst and perSecond limit the events of this process, of all objects together.
-	burst     = 50
-	perSecond = 1
-	// cacheSize is the number of objects and messages in each of the recorder's caches, about 1 KiB
-	// each. An event that is no longer cached is not counted in the earlier object.
-	cacheSize = 1024
-	// requestTimeout is the timeout of a request to the API server.
-	requestTimeout = 10 * time.Second
 )
 
 // Config configures a Reporter. All fields are required.
@@ -90,14 +83,12 @@ type Config struct {
 // Run.
 type Reporter struct {
 	Config
-	limiter    flowcontrol.PassiveRateLimiter
-	correlator *record.EventCorrelator        // counts repeated events in one object
-	queue      []*record.EventCorrelateResult // events to write
-	failures   map[string]failure             // of the last request to write an event, by namespace
+	limiter  flowcontrol.PassiveRateLimiter
+	recorder record.EventRecorder // of Run
 
 	widespread         map[reason.Reason]*spread // reasons for which the Deployment is reported
 	deploymentReported bool                      // as unavailable, and not as restored since
-	deploymentFailure  failure                   // of the last request for the Deployment
+	deploymentLog      failure.Log               // of requests for the Deployment
 	nodes              map[string]reported       // by name; without those that are not reported
 	source             reported
 }
@@ -122,12 +113,11 @@ func New(c Config) *Reporter {
 	return &Reporter{
 		Config:  c,
 		limiter: flowcontrol.NewTokenBucketPassiveRateLimiter(perSecond, burst),
-		// By default, it drops events of one object above 25, and then allows one in 5 minutes: if a node
-		// flaps, the event that it has recovered could be lost. The limiter drops none.
-		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{
-			LRUCacheSize: cacheSize, BurstSize: burst, QPS: perSecond,
-		}),
-		failures:   map[string]failure{},
+		deploymentLog: failure.Log{
+			Failing: "Cannot read the Deployment of kube-vitals, so no event reports that many nodes or the source fail; " +
+				"check --deployment and the permission to get it",
+			Recovered: "The Deployment of kube-vitals can be read again",
+		},
 		widespread: map[reason.Reason]*spread{},
 		nodes:      map[string]reported{},
 	}
@@ -135,19 +125,26 @@ func New(c Config) *Reporter {
 
 // Run records events until ctx is done.
 func (r *Reporter) Run(ctx context.Context) {
+	r.recorder = newRecorder(ctx, r.Events)
 	wait.NonSlidingUntilWithContext(ctx, func(ctx context.Context) { r.report(ctx, time.Now()) }, r.Interval)
 }
 
-// report records the events that are due, and writes them. reportDeployment must be first: it decides for
-// which reasons the Deployment is reported instead of the nodes.
+// report records the events that are due. reportDeployment must be first: it decides for which reasons the
+// Deployment is reported instead of the nodes.
 func (r *Reporter) report(ctx context.Context, now time.Time) {
-	if len(r.queue) == 0 {
-		nodes := r.Source.Nodes()
-		all := r.reportDeployment(ctx, nodes, now)
-		r.reportSource(ctx, now)
-		r.reportNodes(nodes, all, now)
+	nodes := r.Source.Nodes()
+	all := r.reportDeployment(ctx, nodes, now)
+	r.reportSource(ctx, now)
+	r.reportNodes(nodes, all, now)
+}
+
+// record records an event.
+func (r *Reporter) record(object *corev1.ObjectReference, kind, message string) {
+	eventType := corev1.EventTypeWarning
+	if kind == metricsRestored {
+		eventType = corev1.EventTypeNormal
 	}
-	r.write(ctx)
+	r.recorder.Event(object, eventType, kind, message)
 }
 
 // failing returns the number of nodes that fail, by reason: all of them, and only those that have
@@ -197,7 +194,7 @@ func (r *Reporter) reportDeployment(ctx context.Context, nodes []health.Node, no
 
 	for cause, w := range r.widespread {
 		isDue := w.calm == 0 && (w.reportedAt.IsZero() || now.Sub(w.reportedAt) >= repeatAfter)
-		if isDue && r.recordOnDeployment(ctx, metricsUnavailable, deploymentMessage(cause, all[cause], len(nodes)), now) {
+		if isDue && r.recordOnDeployment(ctx, metricsUnavailable, deploymentMessage(cause, all[cause], len(nodes))) {
 			w.reportedAt, r.deploymentReported = now, true
 		}
 	}
@@ -206,7 +203,7 @@ func (r *Reporter) reportDeployment(ctx context.Context, nodes []health.Node, no
 		for _, n := range all {
 			failing += n
 		}
-		r.deploymentReported = !r.recordOnDeployment(ctx, metricsRestored, deploymentRestored(failing, len(nodes)), now)
+		r.deploymentReported = !r.recordOnDeployment(ctx, metricsRestored, deploymentRestored(failing, len(nodes)))
 	}
 	return all
 }
@@ -221,7 +218,7 @@ func (r *Reporter) reportSource(ctx context.Context, now time.Time) {
 	case !r.isDue(&o.Attempts, r.source, now, false):
 		return
 	}
-	if r.recordOnDeployment(ctx, kind, message, now) {
+	if r.recordOnDeployment(ctx, kind, message) {
 		r.source = reported{reason: o.Reason, at: now}
 	}
 }
@@ -229,26 +226,23 @@ func (r *Reporter) reportSource(ctx context.Context, now time.Time) {
 // recordOnDeployment records an event on the Deployment of kube-vitals. If that is not possible now, it
 // returns false, and is tried again with the next interval. The Deployment is read because kubectl
 // describe finds events by the UID.
-func (r *Reporter) recordOnDeployment(ctx context.Context, kind, message string, now time.Time) bool {
+func (r *Reporter) recordOnDeployment(ctx context.Context, kind, message string) bool {
 	if !r.limiter.TryAccept() {
 		return false
 	}
 	requestCtx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	d, err := r.Deployments.Deployments(r.Namespace).Get(requestCtx, r.Deployment, metav1.GetOptions{})
-	before := r.deploymentFailure
-	r.deploymentFailure = failureOf(err)
+	if ctx.Err() == nil {
+		r.deploymentLog.Note(klog.FromContext(ctx).WithValues("namespace", r.Namespace, "deployment", r.Deployment),
+			kindOf(err), err)
+	}
 	if err != nil {
-		if r.deploymentFailure != before && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Cannot read the Deployment of kube-vitals, so no event reports that many "+
-				"nodes or the source fail; check --deployment and the permission to get it",
-				"namespace", r.Namespace, "deployment", r.Deployment)
-		}
 		return false
 	}
 	r.record(&corev1.ObjectReference{
 		APIVersion: "apps/v1", Kind: "Deployment", Namespace: r.Namespace, Name: r.Deployment, UID: d.UID,
-	}, kind, message, now)
+	}, kind, message)
 	return true
 }
 
@@ -269,7 +263,7 @@ func (r *Reporter) reportNodes(nodes []health.Node, failing map[reason.Reason]in
 			if !isRestored {
 				kind, message = metricsUnavailable, nodeMessage(n.Reason)
 			}
-			r.record(referenceTo(n), kind, message, now)
+			r.record(referenceTo(n), kind, message)
 			last.reason, last.at = n.Reason, now
 		}
 		r.reportCapacity(n, &last, now)
@@ -286,7 +280,7 @@ func (r *Reporter) reportCapacity(n *health.Node, last *reported, now time.Time)
 	case n.Exceeded == 0:
 		last.capacityAt = time.Time{}
 	case now.Sub(last.capacityAt) >= repeatAfter && r.limiter.TryAccept():
-		r.record(referenceTo(n), capacityTooLow, describeNodes(reason.AboveCapacity), now)
+		r.record(referenceTo(n), capacityTooLow, describeNodes(reason.AboveCapacity))
 		last.capacityAt = now
 	}
 }
