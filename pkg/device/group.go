@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/failure"
 	"github.com/kube-vitals/kube-vitals/pkg/resource"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -34,9 +35,11 @@ type group struct {
 
 // target is a pod that is scraped.
 type target struct {
-	pod    *corev1.Pod
-	stop   func()
-	health health.ExporterPod // guarded by group.mu
+	pod  *corev1.Pod
+	stop func()
+	// These fields are guarded by group.mu.
+	health health.ExporterPod
+	log    failure.Log
 }
 
 // active is the pod whose values are served for a node. An update of a DaemonSet may run two pods on
@@ -84,7 +87,14 @@ func (g *group) sync(ctx context.Context, node string) {
 
 // start scrapes a pod until its target is stopped.
 func (g *group) start(ctx context.Context, pod *corev1.Pod) *target {
-	t := &target{pod: pod, health: health.ExporterPod{Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName}}
+	t := &target{
+		pod:    pod,
+		health: health.ExporterPod{Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName},
+		log: failure.Log{
+			Failing:   "Cannot scrape the device exporter; its last values are served until they expire",
+			Recovered: "The device exporter can be scraped again",
+		},
+	}
 	ctx, t.stop = context.WithCancel(ctx)
 	g.work.Go(func() { g.scrapeRegularly(ctx, t) })
 	return t

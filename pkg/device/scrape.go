@@ -65,14 +65,15 @@ func (g *group) finish(t *target, at usage.Time, r *response, err error) {
 	if !g.isScraped(t) {
 		return
 	}
-	before := t.health.Reason
-	t.health.Add(time.Now(), 0, reason.Of(err), err)
-	g.logChange(t, before)
+	cause := reason.Of(err)
+	t.health.Add(time.Now(), 0, cause, err)
+	logger := klog.Background().WithValues("exporter", g.Name, "pod", klog.KObj(t.pod), "node", t.pod.Spec.NodeName)
+	t.log.Note(logger, string(cause), err, "reason", cause)
 	if err != nil {
 		return
 	}
 	t.health.Devices = slices.Max(r.series)
-	g.logMissing(t, r)
+	g.logMissing(logger, r)
 	node := t.pod.Spec.NodeName
 	if a := g.active[node]; a != nil && !g.replaces(t, a, at) {
 		return
@@ -92,28 +93,14 @@ func (g *group) replaces(t *target, a *active, now usage.Time) bool {
 		byAge(t.pod, a.target.pod) < 0
 }
 
-// logChange logs if a pod begins to fail, fails for another reason than before, or recovers.
-func (g *group) logChange(t *target, before reason.Reason) {
-	logger := klog.Background().WithValues("exporter", g.Name, "pod", klog.KObj(t.pod), "node", t.pod.Spec.NodeName)
-	switch t.health.Reason {
-	case before:
-	case "":
-		logger.Info("The device exporter can be scraped again")
-	default:
-		logger.Error(t.health.Err, "Cannot scrape the device exporter; its last values are served until they expire",
-			"reason", t.health.Reason)
-	}
-}
-
 // logMissing logs each configured series that a valid response does not have, once for all pods: some GPUs
 // never have it.
-func (g *group) logMissing(t *target, r *response) {
+func (g *group) logMissing(logger klog.Logger, r *response) {
 	for i, n := range r.series {
 		if series := g.Resources[i].Series; n == 0 && r.skipped[malformed] == 0 && !g.missing[series] {
 			g.missing[series] = true
-			klog.Background().Info("A device exporter does not export a configured series, so the resource is missing "+
-				"on its node; this is logged once", "exporter", g.Name, "pod", klog.KObj(t.pod), "node", t.pod.Spec.NodeName,
-				"series", series, "resource", g.Resources[i].Resource)
+			logger.Info("A device exporter does not export a configured series, so the resource is missing on its node; "+
+				"this is logged once", "series", series, "resource", g.Resources[i].Resource)
 		}
 	}
 }

@@ -66,13 +66,7 @@ func (s *Source) record(ctx context.Context, r *Result, now time.Time) {
 	engine.Host, engine.FileRejected = before.Engine.Host, s.client.problem != nil
 	o.Engine = &engine
 	s.overall.Store(&o)
-	switch {
-	case o.Reason == before.Reason:
-	case r.Err == nil:
-		logger.Info("The engine can be read again")
-	default:
-		logger.Error(r.Err, "Reading the engine failed; the last metrics are served until they expire", "reason", o.Reason)
-	}
+	s.log.Note(logger, string(o.Reason), r.Err, "reason", o.Reason)
 	switch {
 	case (engine.Warning == "") == (before.Engine.Warning == ""):
 	case engine.Warning != "":

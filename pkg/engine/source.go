@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/failure"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -100,6 +101,7 @@ type Source struct {
 	maxDuration time.Duration
 
 	// These fields belong to the loop.
+	log       failure.Log
 	refreshes uint64                    // the number of the current refresh
 	index     map[string]*node          // by name and by address
 	previous  map[string]usage.NodeTime // the time that the clock of a node that was removed has shown, by name
@@ -122,7 +124,11 @@ func New(c Config) (*Source, error) {
 		return nil, err
 	}
 	s := &Source{Config: c, client: client, nodes: map[string]*node{}, previous: map[string]usage.NodeTime{},
-		times: map[[2]usage.NodeTime]int{}, maxDuration: max(c.Interval, c.MaxSampleAge/3)}
+		times: map[[2]usage.NodeTime]int{}, maxDuration: max(c.Interval, c.MaxSampleAge/3),
+		log: failure.Log{
+			Failing:   "Reading the engine failed; the last metrics are served until they expire",
+			Recovered: "The engine can be read again",
+		}}
 	// Two samples must be in the range of the queries.
 	s.overall.Store(&health.Overall{Window: client.window, Startup: client.window + c.Interval,
 		Engine: &health.Engine{Host: client.url.Host}})

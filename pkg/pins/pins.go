@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/command"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/failure"
 )
 
 const (
@@ -60,7 +61,8 @@ type Pins struct {
 	deleted map[string]pin    // of deleted nodes, to be removed, by node
 	changed chan struct{}     // closed when the ConfigMap has been read again
 
-	readErr, writeErr error // of the last request; nil: it succeeded
+	readErr, writeErr error       // of the last request; nil: it succeeded
+	readLog, writeLog failure.Log // of Run
 }
 
 // pin is the key of a node's kubelet.
@@ -85,6 +87,10 @@ func parse(value string) pin {
 
 // New returns Pins that wait for Run.
 func New(c Config) *Pins {
+	log := failure.Log{
+		Failing:   "Cannot use the ConfigMap of the pinned keys of kubelets; known keys stay in use",
+		Recovered: "The ConfigMap of the pinned keys of kubelets can be used again",
+	}
 	return &Pins{
 		Config:  c,
 		wake:    make(chan struct{}, 1),
@@ -92,6 +98,7 @@ func New(c Config) *Pins {
 		wanted:  map[string]pin{},
 		deleted: map[string]pin{},
 		changed: make(chan struct{}),
+		readLog: log, writeLog: log,
 	}
 }
 
@@ -232,18 +239,12 @@ func (p *Pins) set(object *corev1.ConfigMap) {
 }
 
 // record sets the error of the last request that reads or writes, and logs it once.
-func (p *Pins) record(ctx context.Context, last *error, err error) {
+func (p *Pins) record(ctx context.Context, last *error, log *failure.Log, err error) {
 	p.mu.Lock()
-	before := *last
 	*last = err
 	p.mu.Unlock()
-	logger := klog.FromContext(ctx).WithValues("configMap", klog.KRef(p.Namespace, p.Name))
-	switch {
-	case ctx.Err() != nil:
-	case err == nil && before != nil:
-		logger.Info("The ConfigMap of the pinned keys of kubelets can be used again")
-	case err != nil && (before == nil || before.Error() != err.Error()):
-		logger.Error(err, "Cannot use the ConfigMap of the pinned keys of kubelets; known keys stay in use")
+	if ctx.Err() == nil {
+		log.NoteError(klog.FromContext(ctx).WithValues("configMap", klog.KRef(p.Namespace, p.Name)), err)
 	}
 }
 

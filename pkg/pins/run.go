@@ -110,7 +110,7 @@ func (p *Pins) write(ctx context.Context) error {
 				"nodes", pinned[:min(len(pinned), 10)])
 		}
 	}
-	p.record(ctx, &p.writeErr, err)
+	p.record(ctx, &p.writeErr, &p.writeLog, err)
 	return err
 }
 
@@ -125,7 +125,7 @@ func (p *Pins) reflector(ctx context.Context) *cache.Reflector {
 		if err != nil {
 			err = fmt.Errorf("cannot read it: %w", err)
 		}
-		p.record(ctx, &p.readErr, err)
+		p.record(ctx, &p.readErr, &p.readLog, err)
 	}
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/failure"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -71,15 +72,19 @@ func (s *Scraper) Nodes() []health.Node {
 	return nodes
 }
 
+// newLog returns the log of a node's scrapes.
+func newLog() failure.Log {
+	return failure.Log{
+		Failing: "Scraping failed; the last metrics are served until they expire", Recovered: "Scraping works again",
+	}
+}
+
 // logChange logs when the requests to a node start to fail, when the reason or the unexpected key changes, and
 // when they succeed again.
-func logChange(logger klog.Logger, node string, before, now *health.Attempts) {
-	switch {
-	case now.Reason == before.Reason && (now.Reason != reason.TLSKeyChanged || now.Err.Error() == before.Err.Error()):
-	case now.Failures == 0:
-		logger.Info("Scraping works again", "node", node, "failures", before.Failures)
-	default:
-		logger.Error(now.Err, "Scraping failed; the last metrics are served until they expire", "node", node,
-			"reason", now.Reason)
+func logChange(logger klog.Logger, log *failure.Log, node string, now *health.Attempts) {
+	cause := string(now.Reason)
+	if now.Reason == reason.TLSKeyChanged {
+		cause = now.Err.Error()
 	}
+	log.Note(logger.WithValues("node", node), cause, now.Err, "reason", now.Reason)
 }

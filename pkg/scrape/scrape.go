@@ -161,7 +161,8 @@ func (s *Scraper) Set(node *corev1.Node) {
 	now := time.Since(s.started)
 	t := &target{
 		since: now, due: now, lastDue: -s.Interval, offset: s.offset(node.Name),
-		early: rate.NewLimiter(rate.Every(s.Interval), maxEarly),
+		early: rate.NewLimiter(rate.Every(s.Interval), maxEarly), log: newLog(),
+		storage: storageState{log: newLog()},
 	}
 	t.node.Store(node)
 	s.mu.Lock()
@@ -256,13 +257,12 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 		return
 	}
 	result.Err, result.Late, result.Took = err, start-t.due+timing.Queued, timing.Took
-	var before, now health.Attempts
+	var now health.Attempts
 	exists := t.unlessDeleted(func() {
 		if err == nil {
 			s.logClock(klog.FromContext(ctx), name, &report, t.health.ClockKnown)
 			s.logCapacity(klog.FromContext(ctx), name, &report, t.health.Exceeded)
 		}
-		before = t.health.Attempts
 		add(&t.health, &result, &report)
 		now = t.health.Attempts
 		s.Observer.Scraped(result)
@@ -270,7 +270,7 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 	if !exists {
 		return
 	}
-	logChange(klog.FromContext(ctx), name, &before, &now)
+	logChange(klog.FromContext(ctx), &t.log, name, &now)
 	if err != nil || report.ClockJumped {
 		t.summaryFetched = false // the rates of an earlier summary do not cover the time from now on
 	}

@@ -7,6 +7,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/failure"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -38,6 +39,7 @@ type storageState struct {
 	running  bool
 	started  time.Time // when the last request began; zero: there was none
 	attempts health.Attempts
+	log      failure.Log
 }
 
 // fetchStorage fetches and stores the ephemeral storage of a node after one of its scrapes, if that is
@@ -71,12 +73,11 @@ func (s *Scraper) fetchStorage(ctx context.Context, t *target, kind Kind) {
 	}
 	t.unlessDeleted(func() {
 		state := &t.storage
-		before := state.attempts
 		state.running = false
 		state.attempts.Add(time.Now(), timing.Took, reason.Of(err), err)
 		s.Storage.Observe(timing.Took, state.attempts.Reason)
 		logger := klog.FromContext(ctx).WithValues("resource", "ephemeral-storage")
-		logChange(logger, name, &before, &state.attempts)
+		logChange(logger, &state.log, name, &state.attempts)
 	})
 }
 

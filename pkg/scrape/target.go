@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/failure"
 )
 
 // target is a node that the Scraper scrapes.
@@ -35,6 +36,7 @@ type target struct {
 	kind           Kind          // of the scrape at due
 	early          *rate.Limiter // of early scrapes
 	summaryFetched bool          // at most once while Amounts are missing
+	log            failure.Log
 
 	mu      sync.Mutex
 	deleted bool

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/kube-vitals/kube-vitals/pkg/internal/failure"
 )
 
 const (
@@ -50,11 +52,16 @@ type kubeletTokens struct {
 	requested time.Time     // when the token was requested
 	lifetime  time.Duration // of the token since then, less kubeletTokenMargin
 	err       error         // of the last request
+	log       failure.Log
 }
 
 func newKubeletTokens(client corev1client.ServiceAccountsGetter, namespace, name string) *kubeletTokens {
 	return &kubeletTokens{
 		client: client, namespace: namespace, name: name, tried: make(chan struct{}), since: longestSince,
+		log: failure.Log{
+			Failing:   "Cannot renew the token for kubelets; the current one stays in use until it expires",
+			Recovered: "Renewed the token for kubelets",
+		},
 	}
 }
 
@@ -122,16 +129,13 @@ func (k *kubeletTokens) run(ctx context.Context) {
 func (k *kubeletTokens) set(token string, requested time.Time, lifetime time.Duration, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	switch {
-	case err == nil && k.err != nil:
-		klog.Background().Info("Renewed the token for kubelets")
-	case err != nil && k.err == nil && k.isValid():
-		klog.Background().Error(err, "Cannot renew the token for kubelets; the current one stays in use until it expires",
-			"expires", k.requested.Add(k.lifetime).UTC().Format(time.RFC3339))
-	}
 	k.err = err
 	if err == nil {
+		k.log.NoteError(klog.Background(), nil)
 		k.token, k.requested, k.lifetime = token, requested, lifetime
+	} else if k.isValid() { // else the scrapes fail with this error
+		k.log.Note(klog.Background(), err.Error(), err,
+			"expires", k.requested.Add(k.lifetime).UTC().Format(time.RFC3339))
 	}
 }
 

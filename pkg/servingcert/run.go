@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2"
+
+	"github.com/kube-vitals/kube-vitals/pkg/internal/failure"
 )
 
 const (
@@ -41,12 +43,12 @@ func (m *Manager) Run(ctx context.Context) {
 		watches.Go(func() { watchObject(ctx, "APIService "+name, name, m.monitor.client.Watch, changed) })
 	}
 
-	failures := failureLog{
-		failing:   "Cannot reconcile the serving certificate; serving the current one and retrying",
-		recovered: "Reconciling the serving certificate succeeds again",
-	}
+	reconciling := attempts{log: failure.Log{
+		Failing:   "Cannot reconcile the serving certificate; serving the current one and retrying",
+		Recovered: "Reconciling the serving certificate succeeds again",
+	}}
 	for ctx.Err() == nil {
-		delay := failures.add(ctx, m.reconcile(ctx))
+		delay := reconciling.add(ctx, m.reconcile(ctx))
 		sleep(ctx, minDelay, nil)
 		// So both steps of a renewal, with Settle between them, end before the certificate expires.
 		sleep(ctx, min(delay, m.Settle/4), changed)
@@ -59,13 +61,13 @@ type watchFunc func(context.Context, metav1.ListOptions) (watch.Interface, error
 func watchObject(ctx context.Context, object, name string, start watchFunc, changed chan<- struct{}) {
 	options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("object", object))
-	failures := failureLog{
-		failing:   "Cannot watch an object of the serving certificate; reading it every minute instead",
-		recovered: "Watching an object of the serving certificate works again",
-	}
+	watching := attempts{log: failure.Log{
+		Failing:   "Cannot watch an object of the serving certificate; reading it every minute instead",
+		Recovered: "Watching an object of the serving certificate works again",
+	}}
 	for ctx.Err() == nil {
 		events, err := start(ctx, options)
-		delay := failures.add(ctx, err)
+		delay := watching.add(ctx, err)
 		if err != nil {
 			sleep(ctx, delay, nil)
 			continue
@@ -81,32 +83,27 @@ func watchObject(ctx context.Context, object, name string, start watchFunc, chan
 	}
 }
 
-// failureLog logs repeated failures once per error.
-type failureLog struct {
-	failing, recovered string // the messages
-	failures           int    // in a row
-	logged             string // the last error
+// attempts are the attempts at something that is repeated. Errors are logged once.
+type attempts struct {
+	log      failure.Log
+	failures int // in a row
 }
 
 // maxConflicts is how many conflicts in a row are normal between replicas.
 const maxConflicts = 5
 
 // add adds a result, and returns the time until the next attempt.
-func (f *failureLog) add(ctx context.Context, err error) time.Duration {
+func (a *attempts) add(ctx context.Context, err error) time.Duration {
+	if a.failures++; err == nil {
+		a.failures = 0
+	}
+	if ctx.Err() == nil && (!apierrors.IsConflict(err) || a.failures > maxConflicts) {
+		a.log.NoteError(klog.FromContext(ctx), err)
+	}
 	if err == nil {
-		if f.logged != "" {
-			klog.FromContext(ctx).Info(f.recovered)
-		}
-		f.failures, f.logged = 0, ""
 		return jitter(resyncPeriod)
 	}
-	f.failures++
-	text := err.Error()
-	if ctx.Err() == nil && text != f.logged && (!apierrors.IsConflict(err) || f.failures > maxConflicts) {
-		f.logged = text
-		klog.FromContext(ctx).Error(err, f.failing)
-	}
-	return jitter(min(minDelay<<min(f.failures, 16), resyncPeriod))
+	return jitter(min(minDelay<<min(a.failures, 16), resyncPeriod))
 }
 
 // sleep returns after the time, a wake-up or the end of the context.

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/kube-vitals/kube-vitals/pkg/internal/failure"
 )
 
 const (
@@ -66,7 +68,7 @@ type Manager struct {
 	state               state             // the last usable state of the Secret
 	labels, annotations map[string]string // of the Secret
 	settling            settling
-	publishing          failureLog // of the ConfigMap
+	publishing          attempts // of the ConfigMap
 }
 
 var _ dynamiccertificates.CertKeyContentProvider = (*Manager)(nil)
@@ -79,10 +81,10 @@ func New(c Config, monitor *Monitor) (*Manager, error) {
 		namespace: monitor.service.namespace,
 		monitor:   monitor,
 		writes:    rate.NewLimiter(rate.Every(min(c.Settle, DefaultSettle)/writeBurst), writeBurst),
-		publishing: failureLog{
-			failing:   "Cannot publish the CAs of the serving certificate; retrying",
-			recovered: "Publishing the CAs of the serving certificate succeeds again",
-		},
+		publishing: attempts{log: failure.Log{
+			Failing:   "Cannot publish the CAs of the serving certificate; retrying",
+			Recovered: "Publishing the CAs of the serving certificate succeeds again",
+		}},
 	}
 	m.Client = rest.CopyConfig(c.Client)
 	m.Client.Wrap(m.clock.wrap)
