@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/backoff"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/resource"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -18,12 +19,7 @@ import (
 func (g *group) scrapeRegularly(ctx context.Context, t *target) {
 	defer t.stop()
 	delay := rand.N(startWindow) //nolint:gosec // to spread load
-	for first := true; ; first = false {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(delay):
-		}
+	for first := true; backoff.Sleep(ctx, delay, nil); first = false {
 		start := time.Now()
 		g.scrape(ctx, t)
 		if delay = g.Interval - time.Since(start); first {

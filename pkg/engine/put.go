@@ -5,8 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
+	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -23,7 +22,7 @@ func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) bool {
 	if reference, hasNew := s.prepare(n, sent); hasNew {
 		s.scrape = usage.Scrape{
 			At: arrived, Sent: sent, Partial: partial || n.overLimit, Containers: s.scrape.Containers[:0],
-			Capacity: uint64(max(0, n.object.Status.Capacity.Cpu().ScaledValue(resource.Nano))),
+			Capacity: health.CapacityOf(n.object),
 		}
 		n.overLimit = false
 		s.fill(n, reference)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/backoff"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/failure"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -188,10 +189,8 @@ func (s *Source) Run(ctx context.Context) {
 	due := time.Now()
 	for {
 		s.setNext(due)
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, time.Until(due), nil) {
 			return
-		case <-time.After(time.Until(due)):
 		}
 		s.setNext(time.Now()) // the process may have stood still until now
 		s.client.reload()

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
@@ -132,6 +134,11 @@ type Node struct {
 	// Only an engine knows these. Samples of kubelets are as old as the last success.
 	SampledAt usage.NodeTime // of the newest sample; 0: not known
 	Interval  time.Duration  // between the two newest samples of one series; 0: not known
+}
+
+// CapacityOf returns the CPU capacity in the status of a node in nanocores; 0: it is not known.
+func CapacityOf(node *corev1.Node) uint64 {
+	return uint64(max(0, node.Status.Capacity.Cpu().ScaledValue(resource.Nano)))
 }
 
 // ReasonOf returns the reason of a sample that cannot be used. It is empty for usage.NotLost.

@@ -13,11 +13,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/kube-vitals/kube-vitals/pkg/internal/backoff"
 )
 
 // WatchConfig configures Watches. NodeSelector and NodeAnnotations are optional.
@@ -138,9 +139,8 @@ func newWatcher[L list](
 	}
 	// Requests are 0.5 s to about 10 s apart while the API server is unavailable. With the library's default
 	// of up to a minute, new pods would have no metrics for that long after an outage.
-	backoff := &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 20, Cap: 8 * time.Second}
 	w.reflector = cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(source, client), object, store,
-		cache.ReflectorOptions{Name: name, Backoff: backoff})
+		cache.ReflectorOptions{Name: name, Backoff: backoff.New(500*time.Millisecond, 8*time.Second)})
 	return w
 }
 

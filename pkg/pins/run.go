@@ -14,10 +14,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/kube-vitals/kube-vitals/pkg/internal/backoff"
 )
 
 const (
@@ -36,8 +37,9 @@ const (
 	writesPerSecond = 0.2
 	// pruneInterval is the time between two searches for entries of deleted nodes.
 	pruneInterval = 10 * time.Minute
-	// maxWriteBackoff and maxReadBackoff are the longest times between a failed write or read and
-	// the next one.
+	// minBackoff, maxWriteBackoff and maxReadBackoff are the shortest and longest times between a failed
+	// write or read and the next one.
+	minBackoff      = time.Second
 	maxWriteBackoff = 30 * time.Second
 	maxReadBackoff  = 8 * time.Second
 )
@@ -49,7 +51,7 @@ func (p *Pins) Run(ctx context.Context) {
 	watching.Go(func() { p.reflector(ctx).RunWithContext(ctx) })
 	prune := time.NewTicker(pruneInterval)
 	defer prune.Stop()
-	backoff := newBackoff(maxWriteBackoff)
+	retry := backoff.New(minBackoff, maxWriteBackoff)
 	for {
 		select {
 		case <-ctx.Done():
@@ -59,33 +61,19 @@ func (p *Pins) Run(ctx context.Context) {
 			continue
 		case <-p.wake:
 		}
-		sleep(ctx, batchDelay, nil)
+		backoff.Sleep(ctx, batchDelay, nil)
 		if !p.hasWork() || p.writes.Wait(ctx) != nil { // the context ended
 			continue
 		}
 		changed := p.nextChange() // before the write, which the watch reports
 		if err := p.write(ctx); err != nil {
-			sleep(ctx, backoff.Step(), changed)
+			backoff.Sleep(ctx, retry.Step(), changed)
 		} else {
-			backoff = newBackoff(maxWriteBackoff)
-			sleep(ctx, watchDelay, changed)
+			retry = backoff.New(minBackoff, maxWriteBackoff)
+			backoff.Sleep(ctx, watchDelay, changed)
 		}
 		p.wakeUp() // something may be left
-		sleep(ctx, minInterval, nil)
-	}
-}
-
-// newBackoff returns the waits between attempts that fail: from a second up to the longest.
-func newBackoff(longest time.Duration) *wait.Backoff {
-	return &wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 20, Cap: longest}
-}
-
-// sleep returns after the time, after a change, or at the end of the context.
-func sleep(ctx context.Context, d time.Duration, changed <-chan struct{}) {
-	select {
-	case <-ctx.Done():
-	case <-changed:
-	case <-time.After(d):
+		backoff.Sleep(ctx, minInterval, nil)
 	}
 }
 
@@ -153,5 +141,5 @@ func (p *Pins) reflector(ctx context.Context) *cache.Reflector {
 	}
 	return cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(source, p.ConfigMaps),
 		&corev1.ConfigMap{}, cache.NewUndeltaStore(changed, cache.MetaNamespaceKeyFunc),
-		cache.ReflectorOptions{Name: "pins", Backoff: newBackoff(maxReadBackoff)})
+		cache.ReflectorOptions{Name: "pins", Backoff: backoff.New(minBackoff, maxReadBackoff)})
 }

@@ -24,7 +24,6 @@ import (
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
@@ -326,7 +325,7 @@ func (s *Scraper) fetch(
 	defer reason.Recover(&err, "the kubelet's response")
 	return method(ctx, node, func(r *usage.Scrape) {
 		t.unlessDeleted(func() {
-			r.Capacity = uint64(max(0, node.Status.Capacity.Cpu().ScaledValue(resource.Nano)))
+			r.Capacity = health.CapacityOf(node)
 			put(r)
 		})
 	})

@@ -11,10 +11,10 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/backoff"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/failure"
 )
 
@@ -97,8 +97,7 @@ func (k *kubeletTokens) isValid() bool { return k.since(k.requested) < k.lifetim
 
 // run renews the token until the context ends.
 func (k *kubeletTokens) run(ctx context.Context) {
-	atFirst := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 10, Cap: time.Minute}
-	backoff := atFirst
+	retry := backoff.New(time.Second, time.Minute)
 	for first := true; ; first = false {
 		start := time.Now()
 		token, lifetime, err := k.request(ctx)
@@ -111,14 +110,12 @@ func (k *kubeletTokens) run(ctx context.Context) {
 		}
 		delay := min(kubeletTokenRenewal, lifetime/2)
 		if err == nil {
-			backoff = atFirst
+			retry = backoff.New(time.Second, time.Minute)
 		} else {
-			delay = backoff.Step()
+			delay = retry.Step()
 		}
 		for ended := time.Now(); k.since(ended) < delay; {
-			select {
-			case <-time.After(min(delay-k.since(ended), kubeletTokenPause)):
-			case <-ctx.Done():
+			if !backoff.Sleep(ctx, min(delay-k.since(ended), kubeletTokenPause), nil) {
 				return
 			}
 		}

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/klog/v2"
+
+	"github.com/kube-vitals/kube-vitals/pkg/internal/backoff"
 )
 
 // APIServiceState is what is wrong with an APIService.
@@ -74,7 +76,7 @@ func (m *Monitor) Run(ctx context.Context) {
 		if apierrors.IsForbidden(err) {
 			delay = forbiddenPeriod
 		}
-		sleep(ctx, jitter(delay), nil)
+		backoff.Sleep(ctx, jitter(delay), nil)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/backoff"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/failure"
 )
 
@@ -49,9 +50,9 @@ func (m *Manager) Run(ctx context.Context) {
 	}}
 	for ctx.Err() == nil {
 		delay := reconciling.add(ctx, m.reconcile(ctx))
-		sleep(ctx, minDelay, nil)
+		backoff.Sleep(ctx, minDelay, nil)
 		// So both steps of a renewal, with Settle between them, end before the certificate expires.
-		sleep(ctx, min(delay, m.Settle/4), changed)
+		backoff.Sleep(ctx, min(delay, m.Settle/4), changed)
 	}
 }
 
@@ -69,7 +70,7 @@ func watchObject(ctx context.Context, object, name string, start watchFunc, chan
 		events, err := start(ctx, options)
 		delay := watching.add(ctx, err)
 		if err != nil {
-			sleep(ctx, delay, nil)
+			backoff.Sleep(ctx, delay, nil)
 			continue
 		}
 		for range events.ResultChan() {
@@ -79,7 +80,7 @@ func watchObject(ctx context.Context, object, name string, start watchFunc, chan
 			}
 		}
 		events.Stop()
-		sleep(ctx, jitter(time.Second), nil)
+		backoff.Sleep(ctx, jitter(time.Second), nil)
 	}
 }
 
@@ -87,6 +88,7 @@ func watchObject(ctx context.Context, object, name string, start watchFunc, chan
 type attempts struct {
 	log      failure.Log
 	failures int // in a row
+	backoff  *wait.Backoff
 }
 
 // maxConflicts is how many conflicts in a row are normal between replicas.
@@ -96,6 +98,8 @@ const maxConflicts = 5
 func (a *attempts) add(ctx context.Context, err error) time.Duration {
 	if a.failures++; err == nil {
 		a.failures = 0
+	} else if a.failures == 1 {
+		a.backoff = backoff.New(minDelay, resyncPeriod*2/3)
 	}
 	if ctx.Err() == nil && (!apierrors.IsConflict(err) || a.failures > maxConflicts) {
 		a.log.NoteError(klog.FromContext(ctx), err)
@@ -103,16 +107,7 @@ func (a *attempts) add(ctx context.Context, err error) time.Duration {
 	if err == nil {
 		return jitter(resyncPeriod)
 	}
-	return jitter(min(minDelay<<min(a.failures, 16), resyncPeriod))
-}
-
-// sleep returns after the time, a wake-up or the end of the context.
-func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
-	select {
-	case <-ctx.Done():
-	case <-wake:
-	case <-time.After(d):
-	}
+	return a.backoff.Step()
 }
 
 // jitter returns a random time between d/2 and d, so that replicas do not act at the same time.
