@@ -13,7 +13,7 @@ import (
 	promconfig "github.com/prometheus/common/config"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/kube-vitals/kube-vitals/pkg/internal/httpbody"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/untrusted"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
@@ -66,28 +66,26 @@ func (g *group) get(ctx context.Context, t *target) (*response, error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, reason.Errorf(reason.BadStatus, "the exporter returned status %d instead of metrics",
-			resp.StatusCode)
-	}
-	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "" && kind != "text/plain" {
-		return nil, reason.Errorf(reason.BadFormat, "the exporter returned %.64q instead of text/plain: "+
-			"kube-vitals reads the text format of Prometheus only", kind)
+	body, err := untrusted.Open(resp, isText, maxBody, nil)
+	if err != nil {
+		return nil, err
 	}
 	sentAt, err := http.ParseTime(resp.Header.Get("Date"))
 	if err != nil {
 		sentAt = time.Now()
 	}
 	d := decoder{group: g, node: t.pod.Spec.NodeName, sentAt: sentAt}
-	body, err := httpbody.Open(resp, maxBody, nil)
-	if err != nil {
-		return nil, err
-	}
 	if err := g.source.permits.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
 	defer g.source.permits.Release(1)
 	return d.decode(&yieldingReader{body, g.source.permits})
+}
+
+// isText reports whether a content type is the text format of Prometheus, or is missing.
+func isText(contentType string) bool {
+	kind, _, _ := mime.ParseMediaType(contentType)
+	return kind == "" || kind == "text/plain"
 }
 
 // yieldingReader is a Reader for the holder of a permit, which it returns during each Read.

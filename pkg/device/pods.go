@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/kube-vitals/kube-vitals/pkg/internal/address"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/untrusted"
 )
 
 // indexOfNodes is the index of the informer by node, of pods that can be scraped.
@@ -78,7 +78,7 @@ func (e *Exporter) endpoint(pod *corev1.Pod, allowLoopback bool) (string, error)
 	if err != nil {
 		return "", fmt.Errorf("the pod has an invalid address: %w", err)
 	}
-	if err := address.Check(ip, allowLoopback); err != nil {
+	if err := untrusted.CheckAddress(ip, allowLoopback); err != nil {
 		return "", fmt.Errorf("the pod's %w", err)
 	}
 	u := url.URL{Scheme: e.Scheme, Host: net.JoinHostPort(ip.String(), e.Port), Path: e.Path}

@@ -243,7 +243,8 @@ func TestExporterFails(t *testing.T) {
 			want    reason.Reason
 		}{
 			{hang, reason.Timeout},
-			{answer(http.StatusInternalServerError, "", series("a-n1", 9)), reason.BadStatus},
+			{answer(http.StatusInternalServerError, "", series("a-n1", 9)), reason.ServerError},
+			{answer(http.StatusNotFound, "", series("a-n1", 9)), reason.NotFound},
 			{answer(http.StatusFound, "", series("a-n1", 9)), reason.BadStatus},
 			{answer(http.StatusOK, "text/html; charset=utf-8", series("a-n1", 9)), reason.BadFormat},
 			{answer(http.StatusOK, "application/openmetrics-text; version=1.0.0", series("a-n1", 9)), reason.BadFormat},

@@ -20,13 +20,12 @@ import (
 	promconfig "github.com/prometheus/common/config"
 
 	"github.com/kube-vitals/kube-vitals/pkg/engine/decode"
-	"github.com/kube-vitals/kube-vitals/pkg/internal/httpbody"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/untrusted"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
 const (
-	maxErrorBytes = 64 << 10 // of a response with an error that are read
-	maxErrorText  = 256      // bytes of its text that are reported, unless it is JSON
+	maxErrorBytes = 64 << 10 // of a response with an error in JSON that are read
 
 	// defaultTokenTimeout bounds a connection to an OAuth2 server. A refresh waits for four at most: both
 	// parallel queries request a token, in the two ways that servers differ in. Alive must not fail meanwhile.
@@ -169,18 +168,14 @@ func (c *client) read(request *http.Request, emit func(*decode.Series)) (*decode
 		return nil, err
 	}
 	defer r.Body.Close()
-	body, err := httpbody.Open(r, c.settings.MaxResponseBytes, new(gzip.Reader))
-	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	isJSON := media == "application/json" || media == "application/stream+json" // VictoriaMetrics, of raw samples
-	switch {
-	case r.StatusCode != http.StatusOK && err != nil:
-		return nil, statusError(r.StatusCode, false, http.NoBody)
-	case r.StatusCode != http.StatusOK:
-		return nil, statusError(r.StatusCode, isJSON, body)
-	case err != nil:
+	if r.StatusCode != http.StatusOK && isJSON(r.Header.Get("Content-Type")) {
+		if err := c.explain(r); err != nil {
+			return nil, err
+		}
+	}
+	body, err := untrusted.Open(r, isJSON, c.settings.MaxResponseBytes, new(gzip.Reader))
+	if err != nil {
 		return nil, err
-	case !isJSON:
-		return nil, reason.Errorf(reason.BadFormat, "content type %.100q", r.Header.Get("Content-Type"))
 	}
 	decoded, err := decode.Decode(body, emit)
 	if err == nil && decoded.Status != "success" {
@@ -189,23 +184,23 @@ func (c *client) read(request *http.Request, emit func(*decode.Series)) (*decode
 	return decoded, err
 }
 
-// statusError returns the error of a response with a status other than 200. Engines explain it in
-// JSON.
-func statusError(code int, isJSON bool, body io.Reader) error {
-	text := fmt.Sprintf("status %d %s", code, http.StatusText(code))
-	body = io.LimitReader(body, maxErrorBytes)
-	if isJSON {
-		if decoded, err := decode.Decode(body, func(*decode.Series) {}); err == nil && decoded.Message != "" {
-			text += fmt.Sprintf(": %s: %q", decoded.ErrorType, decoded.Message)
-		}
-	} else {
-		start := make([]byte, maxErrorText)
-		n, _ := io.ReadFull(body, start) // helpful, but not required
-		if start = bytes.ToValidUTF8(bytes.TrimSpace(start[:n]), nil); len(start) > 0 {
-			text += fmt.Sprintf(": %q", start)
-		}
+func isJSON(contentType string) bool {
+	media, _, _ := mime.ParseMediaType(contentType)
+	return media == "application/json" || media == "application/stream+json" // VictoriaMetrics, of raw samples
+}
+
+// explain returns the error that engines explain in a response in JSON with a status other than 200, or nil.
+func (c *client) explain(r *http.Response) error {
+	body, err := untrusted.Body(r, c.settings.MaxResponseBytes, new(gzip.Reader))
+	if err != nil {
+		return nil //nolint:nilerr // the status is the error
 	}
-	return reason.Errorf(reason.OfStatus(code), "%s", text)
+	decoded, err := decode.Decode(io.LimitReader(body, maxErrorBytes), func(*decode.Series) {})
+	if err != nil || decoded.Message == "" {
+		return nil //nolint:nilerr // the status is the error
+	}
+	return reason.Errorf(reason.OfStatus(r.StatusCode), "status %d %s: %s: %q",
+		r.StatusCode, http.StatusText(r.StatusCode), decoded.ErrorType, decoded.Message)
 }
 
 // withCure adds to an error which query failed and what to do. It removes the URLs that libraries

@@ -104,7 +104,7 @@ func TestFaults(t *testing.T) {
 		{"an endless error", func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusInternalServerError)
 			repeat("", "x")(w, nil)
-		}, reason.ServerError, `: "` + strings.Repeat("x", 256) + `"`},
+		}, reason.ServerError, `, "` + strings.Repeat("x", 256) + `"`},
 		{"the body trickles for ever", respondJSON("", func(w http.ResponseWriter, r *http.Request) {
 			for r.Context().Err() == nil {
 				_, _ = io.WriteString(w, " ")

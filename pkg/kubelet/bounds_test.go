@@ -11,7 +11,7 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/kube-vitals/kube-vitals/pkg/internal/httpbody"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/untrusted"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -193,7 +193,7 @@ func sizeOf(s *usage.Scrape) int {
 func TestReadAll(t *testing.T) {
 	for length, ok := range map[int]bool{0: true, 99: true, 100: true, 101: false, 1000: false} {
 		response := &http.Response{Body: io.NopCloser(strings.NewReader(strings.Repeat("x", length)))}
-		body, err := httpbody.Open(response, 100, nil)
+		body, err := untrusted.Body(response, 100, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

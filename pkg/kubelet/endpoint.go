@@ -14,7 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/kube-vitals/kube-vitals/pkg/internal/address"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/untrusted"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
@@ -103,7 +103,7 @@ func isMetricsPath(s string) bool {
 
 // checkAddress returns an error if no request may be sent to an address. A node sets its own addresses.
 func (c *Config) checkAddress(ip netip.Addr) error {
-	if err := address.Check(ip, c.AllowLoopback); err != nil {
+	if err := untrusted.CheckAddress(ip, c.AllowLoopback); err != nil {
 		return reason.Errorf(reason.BadEndpoint, "kubelet %w", err)
 	}
 	return nil

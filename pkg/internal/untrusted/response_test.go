@@ -1,4 +1,4 @@
-package httpbody
+package untrusted
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ func compress(text string) string {
 	return b.String()
 }
 
-func TestOpen(t *testing.T) {
+func TestBody(t *testing.T) {
 	const limit = 1000
 	most, more := strings.Repeat("x", limit), strings.Repeat("x", limit+1)
 	for name, tt := range map[string]struct {
@@ -46,7 +46,7 @@ func TestOpen(t *testing.T) {
 		for _, wrap := range []func(io.Reader) io.Reader{iotest.OneByteReader, iotest.DataErrReader} {
 			response := &http.Response{Header: http.Header{}, Body: io.NopCloser(wrap(strings.NewReader(tt.body)))}
 			response.Header.Set("Content-Encoding", tt.encoding)
-			body, err := Open(response, limit, new(gzip.Reader))
+			body, err := Body(response, limit, new(gzip.Reader))
 			var got []byte
 			if err == nil {
 				got, err = io.ReadAll(body)
@@ -58,21 +58,60 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-func TestOpenRejects(t *testing.T) {
+func TestBodyRejects(t *testing.T) {
 	zipped := &http.Response{Header: http.Header{"Content-Encoding": {"gzip"}}, Body: http.NoBody}
-	if _, err := Open(zipped, 10, nil); reason.Of(err) != reason.BadFormat {
+	if _, err := Body(zipped, 10, nil); reason.Of(err) != reason.BadFormat {
 		t.Errorf("gzip that was not requested: got %v", err)
 	}
 	long := &http.Response{ContentLength: 11, Body: http.NoBody}
-	if _, err := Open(long, 10, nil); reason.Of(err) != reason.BodyTooLarge {
+	if _, err := Body(long, 10, nil); reason.Of(err) != reason.BodyTooLarge {
 		t.Errorf("a long body: got %v", err)
 	}
 	broken := errors.New("broken")
-	body, err := Open(&http.Response{Body: io.NopCloser(iotest.ErrReader(broken))}, 10, nil)
+	body, err := Body(&http.Response{Body: io.NopCloser(iotest.ErrReader(broken))}, 10, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadAll(body); !errors.Is(err, broken) {
 		t.Errorf("got %v, want %v", err, broken)
+	}
+}
+
+func TestOpen(t *testing.T) {
+	isText := func(contentType string) bool { return contentType == "text/plain" }
+	for name, tt := range map[string]struct {
+		code                  int
+		contentType, encoding string
+		body, want, location  string
+		reason                reason.Reason
+	}{
+		"ok":           {code: 200, contentType: "text/plain", body: "text", want: "text"},
+		"another type": {code: 200, contentType: "text/html", want: `content type "text/html"`, reason: reason.BadFormat},
+		"long type": {code: 200, contentType: strings.Repeat("x", 1000),
+			want: `content type "` + strings.Repeat("x", 100) + `"`, reason: reason.BadFormat},
+		"status": {code: 403, body: " no\xff permission\n", want: `status 403 Forbidden, "no permission"`,
+			reason: reason.Forbidden},
+		"long status": {code: 500, body: strings.Repeat("x", 2000),
+			want: `status 500 Internal Server Error, "` + strings.Repeat("x", 256) + `"`, reason: reason.ServerError},
+		"compressed status": {code: 404, encoding: "gzip", body: compress("nothing"),
+			want: `status 404 Not Found, "nothing"`, reason: reason.NotFound},
+		"status without a body": {code: 204, encoding: "gzip", want: "status 204 No Content", reason: reason.BadStatus},
+		"redirect": {code: 302, location: "/x", want: `status 302 Found, redirect to "/x" is not followed`,
+			reason: reason.BadStatus},
+	} {
+		response := &http.Response{StatusCode: tt.code, Body: io.NopCloser(strings.NewReader(tt.body)), Header: http.Header{
+			"Content-Type": {tt.contentType}, "Content-Encoding": {tt.encoding}, "Location": {tt.location},
+		}}
+		body, err := Open(response, isText, 1000, new(gzip.Reader))
+		got := ""
+		if err == nil {
+			text, _ := io.ReadAll(body)
+			got = string(text)
+		} else {
+			got = err.Error()
+		}
+		if got != tt.want || reason.Of(err) != tt.reason {
+			t.Errorf("%s: got %q and reason %q, want %q and %q", name, got, reason.Of(err), tt.want, tt.reason)
+		}
 	}
 }

@@ -1,15 +1,14 @@
-// Package address decides which addresses requests may be sent to, if a node or its kubelet chooses
-// them.
-package address
+package untrusted
 
 import (
 	"fmt"
 	"net/netip"
 )
 
-// Check returns an error if no request may be sent to an address. Addresses outside of the network lead
+// CheckAddress returns an error if no request may be sent to an address that a node or
+// its kubelet chooses. Addresses outside of the network lead
 // to this machine, or to services that every machine can reach, such as a cloud's metadata service.
-func Check(ip netip.Addr, allowLoopback bool) error {
+func CheckAddress(ip netip.Addr, allowLoopback bool) error {
 	bare := ip.Unmap().WithZone("")
 	var problem string
 	switch {
