@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"cmp"
 	"compress/gzip"
 	"context"
@@ -12,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -20,6 +18,7 @@ import (
 	promconfig "github.com/prometheus/common/config"
 
 	"github.com/kube-vitals/kube-vitals/pkg/engine/decode"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/reload"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/untrusted"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
@@ -43,8 +42,13 @@ type client struct {
 
 	tokenTimeout time.Duration
 
-	content  []byte // of the configuration file, as it is used
-	problem  error  // why the file cannot be used; its previous content stays in use
+	file    *reload.Value[*connection]
+	problem error // why the file cannot be used; its previous content stays in use
+	*connection
+}
+
+// connection is what follows from the content of the configuration file.
+type connection struct {
 	settings *File
 	http     *http.Client
 }
@@ -56,43 +60,38 @@ func newClient(c Config, window time.Duration) (*client, error) {
 		return nil, fmt.Errorf("the URL of the engine: %w", err)
 	}
 	client := &client{Config: c, url: u, window: window, tokenTimeout: defaultTokenTimeout}
-	if _, err := client.load(); err != nil {
-		return nil, fmt.Errorf("%s: %w", c.File, err)
+	if c.File == "" {
+		client.connection, err = client.parse([][]byte{nil})
+		client.file = reload.Fixed(client.connection)
+		return client, err
 	}
+	client.file, err = reload.New([]string{c.File}, client.parse,
+		func(file string, err error) { client.Reloaded(file, err) })
+	if err != nil {
+		return nil, err
+	}
+	client.connection, _ = client.file.Get()
 	return client, nil
 }
 
-// load reads the configuration file, if there is one, and uses it if it has changed.
-func (c *client) load() (changed bool, err error) {
-	var content []byte
-	if c.File != "" {
-		if content, err = os.ReadFile(c.File); err != nil {
-			return false, err
-		}
-	}
-	if c.settings != nil && bytes.Equal(content, c.content) {
-		return false, nil
-	}
-	settings, err := ParseFile(content, filepath.Dir(c.File))
+// parse parses the content of the configuration file.
+func (c *client) parse(contents [][]byte) (*connection, error) {
+	settings, err := ParseFile(contents[0], filepath.Dir(c.File))
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	// The files that the configuration names are read again for each request. HTTP/2 would keep using a dead
 	// connection for 75 s; HTTP/1.1 closes it with the first query that times out.
 	h, err := promconfig.NewClientFromConfig(settings.HTTP, "kube-vitals", promconfig.WithUserAgent(c.UserAgent),
 		promconfig.WithDialContextFunc(c.dial), promconfig.WithHTTP2Disabled())
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	if settings.HTTP.FollowRedirects {
 		h.CheckRedirect = checkRedirect
 	}
-	if c.http != nil {
-		c.http.CloseIdleConnections()
-	}
 	settings.Timeout = cmp.Or(settings.Timeout, min(defaultTimeout, c.Interval))
-	c.settings, c.http, c.content = settings, h, content
-	return true, nil
+	return &connection{settings, h}, nil
 }
 
 // isQuery is the key of a value that the contexts of queries have.
@@ -112,14 +111,13 @@ func (c *client) dial(ctx context.Context, network, address string) (net.Conn, e
 	return conn, conn.SetDeadline(dialer.Deadline)
 }
 
-// reload reads the configuration file again. If it cannot be used, its previous content stays in use.
-// Each change is reported once.
+// reload reads the configuration file again.
 func (c *client) reload() {
-	changed, err := c.load()
-	if changed || err != nil && fmt.Sprint(err) != fmt.Sprint(c.problem) {
-		c.Reloaded(c.File, err)
+	c.problem = c.file.Reload()
+	if current, _ := c.file.Get(); current != c.connection {
+		c.http.CloseIdleConnections()
+		c.connection = current
 	}
-	c.problem = err
 }
 
 // checkRedirect allows redirects to the same host and port only: credentials are for the engine, and

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/reload"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
@@ -17,10 +18,10 @@ import (
 // change.
 type credentials struct {
 	insecure    bool
-	pins        Pins                        // nil: only a CA can verify a certificate
-	authority   *reloader[*x509.CertPool]   // nil for the roots of the system
-	certificate *reloader[*tls.Certificate] // nil for no client certificate
-	tokenFile   *reloader[string]           // nil for no token
+	pins        Pins                            // nil: only a CA can verify a certificate
+	authority   *reload.Value[*x509.CertPool]   // nil for the roots of the system
+	certificate *reload.Value[*tls.Certificate] // nil for no client certificate
+	tokenFile   *reload.Value[string]           // nil for no token
 	tokenSource func(context.Context) (string, error)
 
 	encoding, userAgent string // headers of every request
@@ -32,24 +33,44 @@ func newCredentials(c *Config) (*credentials, error) {
 		s.encoding = "gzip"
 	}
 	var authorityErr, certificateErr, tokenErr error
-	s.authority, authorityErr = newReloader(c, "CA", parseAuthority,
+	s.authority, authorityErr = newReloaded(c, "CA", parseAuthority,
 		[]string{c.TLS.CAFile}, c.TLS.CAData)
-	s.certificate, certificateErr = newReloader(c, "client certificate", parseKeyPair,
+	s.certificate, certificateErr = newReloaded(c, "client certificate", parseKeyPair,
 		[]string{c.TLS.CertFile, c.TLS.KeyFile}, c.TLS.CertData, c.TLS.KeyData)
 	switch {
 	case c.PlainHTTP, s.certificate != nil: // no token
 	case c.Token != nil:
 		s.tokenSource = c.Token
 	default:
-		s.tokenFile, tokenErr = newReloader(c, "bearer token", parseToken,
+		s.tokenFile, tokenErr = newReloaded(c, "bearer token", parseToken,
 			[]string{c.BearerTokenFile}, []byte(c.BearerToken))
 	}
 	return s, errors.Join(authorityErr, certificateErr, tokenErr)
 }
 
+// newReloaded returns the content of the files, or the inline content if a file is not set, or nil
+// without either. The content must be valid. kind is what it is, for the error.
+func newReloaded[T any](
+	c *Config, kind string, parse func([][]byte) (T, error), files []string, inline ...[]byte,
+) (v *reload.Value[T], err error) {
+	switch {
+	case !slices.Contains(files, ""):
+		v, err = reload.New(files, parse, c.Reloaded)
+	case len(inline[0]) > 0:
+		kind += " in the kubeconfig"
+		var value T
+		value, err = parse(inline)
+		v = reload.Fixed(value)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot use the %s for kubelets: %w", kind, err)
+	}
+	return v, nil
+}
+
 // headers returns the headers of a request that accepts the given content type.
 func (s *credentials) headers(ctx context.Context, accept string) (http.Header, error) {
-	token, _ := s.tokenFile.get()
+	token, _ := s.tokenFile.Get()
 	if s.tokenSource != nil {
 		var err error
 		if token, err = s.tokenSource(ctx); err != nil {
@@ -70,8 +91,8 @@ func (s *credentials) headers(ctx context.Context, accept string) (http.Header, 
 // version returns a number that changes when existing connections must not be used any more,
 // because they were verified by another CA or show another certificate.
 func (s *credentials) version() int {
-	_, authority := s.authority.get()
-	_, certificate := s.certificate.get()
+	_, authority := s.authority.Get()
+	_, certificate := s.certificate.Get()
 	return authority + certificate
 }
 
@@ -89,7 +110,7 @@ func (t *transport) tlsConfig() *tls.Config {
 	}
 	if t.certificate != nil {
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			certificate, _ := t.certificate.get()
+			certificate, _ := t.certificate.Get()
 			return certificate, nil
 		}
 	}
@@ -106,7 +127,7 @@ func (t *transport) tlsConfig() *tls.Config {
 // so pins of those would break one day.
 func (t *transport) verify(certificates []*x509.Certificate) (key string, err error) {
 	leaf := certificates[0] // crypto/tls requires one
-	roots, _ := t.authority.get()
+	roots, _ := t.authority.Get()
 	options := x509.VerifyOptions{
 		Roots:         roots, // nil for those of the system
 		Intermediates: x509.NewCertPool(),

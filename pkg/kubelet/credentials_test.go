@@ -1,22 +1,20 @@
 package kubelet
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"net/http"
-	"os"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"k8s.io/client-go/rest"
 	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/reload"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -214,12 +212,8 @@ func TestTokenSource(t *testing.T) {
 	checkError(t, fetchError(t, c, k.node("n7")), reason.NoToken, "deadline exceeded")
 }
 
-// expire makes the next get of a reloader read the files.
-func expire[T any](r *reloader[T]) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.readAt = time.Time{}
-}
+// expire makes a value read its files.
+func expire[T any](v *reload.Value[T]) { _ = v.Reload() }
 
 // TestRotationDuringRequest removes the CA of a connection while a request uses it, and another request
 // notices that. The connection is not used again.
@@ -307,61 +301,4 @@ func TestRotation(t *testing.T) {
 	writeFile(t, dir, "ca", oldCA.PEM()) // removes the new CA; an open connection must not be used either
 	expire(c.credentials.authority)
 	checkError(t, fetchError(t, c, k.node("n7")), reason.TLSAuthority, "unknown authority")
-}
-
-func TestReloader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		path := writeFile(t, dir, "value", []byte("1"))
-		parse := func(contents [][]byte) (string, error) {
-			if bytes.HasPrefix(contents[0], []byte("bad")) {
-				return "", errors.New("bad content")
-			}
-			return string(contents[0]), nil
-		}
-		reports := 0
-		var last error
-		config := &Config{Reloaded: func(files string, err error) {
-			reports++
-			last = err
-			if files != path {
-				t.Errorf("got a report of %s, want %s", files, path)
-			}
-		}}
-		r, err := newReloader(config, "value", parse, []string{path})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, step := range []struct {
-			content string // "": the file is removed
-			after   time.Duration
-			value   string
-			version int
-			reports int
-			failed  bool // the last report
-		}{
-			{"1", 0, "1", 0, 0, false},
-			{"2", 0, "1", 0, 0, false}, // too early
-			{"2", reloadInterval, "2", 1, 1, false},
-			{"2", reloadInterval, "2", 1, 1, false},
-			{"bad", reloadInterval, "2", 1, 2, true},
-			{"bad", reloadInterval, "2", 1, 2, true},
-			{"2", reloadInterval, "2", 1, 3, false},
-			{"", reloadInterval, "2", 1, 4, true},
-			{"", reloadInterval, "2", 1, 4, true},
-			{"2", reloadInterval, "2", 1, 5, false},
-			{"3", reloadInterval, "3", 2, 6, false},
-		} {
-			writeFile(t, dir, "value", []byte(step.content))
-			if step.content == "" {
-				_ = os.Remove(path)
-			}
-			time.Sleep(step.after)
-			value, version := r.get()
-			if value != step.value || version != step.version || reports != step.reports || (last != nil) != step.failed {
-				t.Errorf("step %d: got value %q, version %d, %d reports, last error %v, want %+v", i, value, version, reports,
-					last, step)
-			}
-		}
-	})
 }
