@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func TestValue(t *testing.T) {
+func TestReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "value")
