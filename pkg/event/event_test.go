@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -458,40 +457,67 @@ func TestHangingAPIServer(t *testing.T) {
 	})
 }
 
-// TestFlood lets 5000 nodes fail for many reasons, in turns, for an hour.
+const floodNodes = 5000
+
+// flood lets many nodes fail for many reasons, in turns, for rounds of four intervals.
+func (c *cluster) flood(rounds int, afterRound func()) {
+	causes := reasontest.Scrapes()
+	made := make([]health.Node, floodNodes)
+	for round := range rounds {
+		for minute := range 4 {
+			c.mu.Lock()
+			for i := range made {
+				made[i] = health.Node{Name: fmt.Sprint("n", i), Attempts: health.Attempts{
+					Failures: 3, FailingSince: time.Now().Add(-interval), Reason: causes[i%len(causes)],
+				}}
+				if minute == 3 && (i+round)%3 == 0 {
+					made[i].Attempts = health.Attempts{}
+				}
+			}
+			c.made = made
+			c.mu.Unlock()
+			c.pass(interval)
+		}
+		afterRound()
+	}
+}
+
+// TestFlood checks the rate of events for an hour.
 func TestFlood(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 0)
-		const size = 5000
-		causes := reasontest.Scrapes()
+	run(t, 0, func(c *cluster) {
 		start := time.Now()
 		uptime := func() int { return int(time.Since(start).Seconds()) }
-		made := make([]health.Node, size)
-		for round := range 60 {
-			for minute := range 4 {
-				c.mu.Lock()
-				for i := range made {
-					made[i] = health.Node{Name: fmt.Sprint("n", i), Attempts: health.Attempts{
-						Failures: 3, FailingSince: time.Now().Add(-interval), Reason: causes[i%len(causes)],
-					}}
-					if minute == 3 && (i+round)%3 == 0 {
-						made[i].Attempts = health.Attempts{}
-					}
-				}
-				c.made = made
-				c.mu.Unlock()
-				c.pass(interval)
-			}
+		c.flood(60, func() {
 			if limit := burst + perSecond*uptime(); c.sent() > limit {
 				t.Fatalf("got %d requests in %d seconds, want at most %d", c.sent(), uptime(), limit)
 			}
-		}
+		})
 		if c.sent() < perSecond*uptime()/2 {
 			t.Errorf("got only %d requests", c.sent())
 		}
 		c.stop()
-		if n := c.tracked(); n > size {
+		if n := c.tracked(); n > floodNodes {
 			t.Errorf("got state of %d nodes", n)
+		}
+	})
+}
+
+// TestFloodDuringOutage checks that only the events of the last minutes follow when the API server is back.
+func TestFloodDuringOutage(t *testing.T) {
+	run(t, 0, func(c *cluster) {
+		c.set(func() { c.err = errors.New("dial tcp: connection refused") })
+		c.flood(60, func() {})
+		c.set(func() { c.err = nil })
+		before := c.sent()
+		c.flood(1, func() {})
+		limit := 2 * perSecond * int((maxAge+time.Minute).Seconds()) // one to change an event, one to create it instead
+		if got := c.sent() - before; got > limit {
+			t.Errorf("got %d requests after the outage, want at most %d", got, limit)
+		}
+		for _, e := range c.recorded() {
+			if time.Since(e.LastTimestamp.Time) > maxAge+2*time.Minute {
+				t.Errorf("got an event of %v", e.LastTimestamp)
+			}
 		}
 	})
 }
