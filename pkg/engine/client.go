@@ -190,15 +190,14 @@ func isJSON(contentType string) bool {
 // explain returns the error that engines explain in a response in JSON with a status other than 200, or nil.
 func (c *client) explain(r *http.Response) error {
 	body, err := untrusted.Body(r, c.settings.MaxResponseBytes, new(gzip.Reader))
-	if err != nil {
-		return nil //nolint:nilerr // the status is the error
+	if err == nil {
+		decoded, err := decode.Decode(io.LimitReader(body, maxErrorBytes), func(*decode.Series) {})
+		if err == nil && decoded.Message != "" {
+			return reason.Errorf(reason.OfStatus(r.StatusCode), "status %d %s: %s: %q",
+				r.StatusCode, http.StatusText(r.StatusCode), decoded.ErrorType, decoded.Message)
+		}
 	}
-	decoded, err := decode.Decode(io.LimitReader(body, maxErrorBytes), func(*decode.Series) {})
-	if err != nil || decoded.Message == "" {
-		return nil //nolint:nilerr // the status is the error
-	}
-	return reason.Errorf(reason.OfStatus(r.StatusCode), "status %d %s: %s: %q",
-		r.StatusCode, http.StatusText(r.StatusCode), decoded.ErrorType, decoded.Message)
+	return nil // the status is the error
 }
 
 // withCure adds to an error which query failed and what to do. It removes the URLs that libraries

@@ -506,11 +506,11 @@ func TestFlood(t *testing.T) {
 func TestFloodDuringOutage(t *testing.T) {
 	run(t, 0, func(c *cluster) {
 		c.set(func() { c.err = errors.New("dial tcp: connection refused") })
-		c.flood(60, func() {})
+		c.flood(15, func() {})
 		c.set(func() { c.err = nil })
 		before := c.sent()
 		c.flood(1, func() {})
-		limit := 2 * perSecond * int((maxAge+time.Minute).Seconds()) // one to change an event, one to create it instead
+		limit := 2 * perSecond * int((maxAge + time.Minute).Seconds()) // one to change an event, one to create it instead
 		if got := c.sent() - before; got > limit {
 			t.Errorf("got %d requests after the outage, want at most %d", got, limit)
 		}

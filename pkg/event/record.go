@@ -98,12 +98,12 @@ func (s *sink) write(
 func (s *sink) log(namespace string, err error) {
 	l := s.logs[namespace]
 	if l == nil {
-		l = &failure.Log{Failing: "Cannot write events", Recovered: "Events can be written again"}
+		l = &failure.Log{Recovered: "Events can be written again"}
 		s.logs[namespace] = l
 	}
+	l.Failing = "Cannot write events"
 	if apierrors.IsForbidden(err) {
-		err = fmt.Errorf("%w: grant kube-vitals create and patch on events in this namespace, or do not set --node-events",
-			err)
+		l.Failing += "; grant kube-vitals create and patch on events in this namespace, or do not set --node-events"
 	}
 	l.Note(klog.FromContext(s.ctx).WithValues("namespace", namespace), kindOf(err), err)
 }
