@@ -129,8 +129,8 @@ func (r *Reporter) Run(ctx context.Context) {
 	wait.NonSlidingUntilWithContext(ctx, func(ctx context.Context) { r.report(ctx, time.Now()) }, r.Interval)
 }
 
-// report records the events that are due. reportDeployment must be first: it decides for which reasons the
-// Deployment is reported instead of the nodes.
+// report records the events that are due. reportDeployment must be first: it decides whether the Deployment
+// is reported instead of the nodes.
 func (r *Reporter) report(ctx context.Context, now time.Time) {
 	nodes := r.Source.Nodes()
 	all := r.reportDeployment(ctx, nodes, now)

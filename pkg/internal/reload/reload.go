@@ -38,8 +38,8 @@ type Value[T any] struct {
 func Fixed[T any](value T) *Value[T] { return &Value[T]{value: value} }
 
 // New returns the value of files, whose content must be valid. report is called when a file has changed: with
-// nil when the new content is in use, or with the error because of which the old content stays in use. An
-// error that stays the same is reported once. The methods wait for report, so it must not call them.
+// nil when the new content is in use, or with the error that keeps the old content in use. An error that
+// stays the same is reported once. The methods wait for report, so it must not call them.
 func New[T any](
 	files []string, parse func(contents [][]byte) (T, error), report func(files string, err error),
 ) (*Value[T], error) {

@@ -17,8 +17,8 @@ import (
 // maxStatusBytes is how much is reported of the body of a response with a status other than 200.
 const maxStatusBytes = 256
 
-// Open returns the body of a response, of which at most limit bytes can be read. The response must have status
-// 200 and a content type that is accepted. z uncompresses the body, see Body.
+// Open returns the body of a response, and limits it to so many bytes. The response must have status 200 and a
+// content type that is accepted. z uncompresses the body, see Body.
 //
 // Errors have a reason, unless the body ends early or its connection fails.
 func Open(r *http.Response, accepts func(contentType string) bool, limit int64, z *gzip.Reader) (io.Reader, error) {
@@ -47,7 +47,7 @@ func statusError(r *http.Response, limit int64, z *gzip.Reader) error {
 	return reason.Errorf(reason.OfStatus(r.StatusCode), "%s", text)
 }
 
-// Body returns the body of a response with any status, of which at most limit bytes can be read. It uncompresses gzip
+// Body returns the body of a response with any status, and limits it to so many bytes. It uncompresses gzip
 // with z; if z is nil, no compression was requested. The compressed body has the same limit: it can be
 // endless and uncompress to nothing.
 //
