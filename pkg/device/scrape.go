@@ -49,7 +49,7 @@ func (g *group) fetch(ctx context.Context, t *target) (r *response, err error) {
 	ctx, cancel := context.WithTimeout(ctx, g.Timeout)
 	defer cancel()
 	if r, err = g.get(ctx, t); err != nil {
-		err = reason.Errorf(reason.Of(err), "%.1000s", err.Error()) // the exporter's text in it may be long
+		err = reason.Flatten(err, "%.1000s", err.Error()) // the exporter's text in it may be long
 	}
 	return r, err
 }
@@ -64,7 +64,7 @@ func (g *group) finish(t *target, at usage.Time, r *response, err error) {
 	cause := reason.Of(err)
 	t.health.Add(time.Now(), 0, cause, err)
 	logger := klog.Background().WithValues("exporter", g.Name, "pod", klog.KObj(t.pod), "node", t.pod.Spec.NodeName)
-	t.log.Note(logger, string(cause), err, "reason", cause)
+	t.log.Note(logger, string(cause), cause.DescribeExporter().Explain(err), "reason", cause)
 	if err != nil {
 		return
 	}

@@ -45,8 +45,8 @@ func TestGolden(t *testing.T) {
 			}
 			n := &w.page.Nodes[1]
 			n.State, n.Reason = nodez.Failing, reason.TLSSelfSigned
-			n.Problem, n.Cure, n.URL = "the kubelet's certificate is self-signed", "set serverTLSBootstrap",
-				reason.TLSSelfSigned.URL()
+			d := n.Reason.Describe()
+			n.Problem, n.Cure, n.URL = d.Problem, d.Cure, n.Reason.URL()
 			n.ClockSkewSeconds = new(-61.0)
 			w.page.Memory.LimitBytes = 64 << 20
 			w.status[hpas] = forbidden(`list resource "horizontalpodautoscalers" ` +
@@ -332,10 +332,14 @@ func TestBroken(t *testing.T) {
 		}, "permissions", Skipped, noPermission.Reason, "subjectaccessreviews", ""},
 
 		{"failing node", node2(func(n *nodez.Node) {
-			n.State, n.Reason, n.Problem, n.Cure, n.URL = nodez.Failing, reason.TLSExpired, "expired", "renew it",
-				reason.TLSExpired.URL()
-			n.Error = `node "n2": expired: x509: since 2020 (renew it)`
+			n.State, n.Reason, n.Problem, n.Cure, n.URL = nodez.Failing, reason.TLSExpired, "expired",
+				reason.TLSExpired.Describe().Cure, reason.TLSExpired.URL()
+			n.Error = `x509: since 2020`
 		}), "nodes", Failed, "tls-expired", "1 of 2 nodes: tls-expired: expired: x509: since 2020", "n2"},
+		{"failing node with a cure of its own", node2(func(n *nodez.Node) {
+			n.State, n.Reason, n.Problem, n.Cure = nodez.Failing, reason.BadEndpoint, "not allowed", "unset the flag"
+			n.Error = "invalid port"
+		}), "nodes", Failed, "bad-endpoint", "1 of 2 nodes: bad-endpoint: not allowed: invalid port (unset the flag)", "n2"},
 		{"stale node", node2(func(n *nodez.Node) { n.State, n.Reason = nodez.Stale, reason.StaleSamples }),
 			"nodes", Failed, "stale-samples", "stale-samples", "n2"},
 		{"pods without metrics", func(w *world) {
@@ -387,7 +391,8 @@ func TestBroken(t *testing.T) {
 			r.Engine.URL, r.Engine.Error = reason.EngineFailing.URL(), "query nodeCPU at p:9090: connection refused"
 			r.Engine.LastSuccess = new(r.Time.Add(-90 * time.Second))
 		}), "engine", Failed, "connect-refused",
-			"connect-refused: query nodeCPU at p:9090: connection refused; it was last read 1m30s ago", ""},
+			"connect-refused: the engine's port refuses connections: query nodeCPU at p:9090: connection refused; " +
+				"it was last read 1m30s ago", ""},
 		{"engine without a tenant", engine(func(r *nodez.Report) {
 			r.Engine.State, r.Engine.Reason, r.Engine.URL = nodez.Failing, reason.NoSamples, reason.EngineFailing.URL()
 			r.Engine.Cure = reason.NoSamples.DescribeEngine().Cure
@@ -701,9 +706,7 @@ func TestCommands(t *testing.T) {
 		return func(w *world) {
 			n := &w.page.Nodes[1]
 			n.State, n.Reason, n.Problem = nodez.Failing, reason.TLSKeyChanged, "the kubelet does not have the pinned key"
-			n.Cure = reason.TLSKeyChanged.Describe().Cure
-			n.Error = fmt.Sprintf("node %q: %s: it has the key sha256:1; to accept the new key: %s (%s)", n.Name, n.Problem,
-				command, n.Cure)
+			n.Cure, n.Error, n.Command = reason.TLSKeyChanged.Describe().Cure, "it has the key sha256:1", command
 		}
 	}
 	notReady := func(condition corev1.PodConditionType) func(*world) {

@@ -69,6 +69,10 @@ func hostileWorlds() map[string]func(w *world, text string) {
 				Pods: []nodez.DevicePod{{Node: text, State: nodez.Failing,
 					Diagnosis: nodez.Diagnosis{Reason: reason.Timeout, Error: text}}}}}
 		},
+		"command of the page": func(w *world, text string) {
+			n := &w.page.Nodes[1]
+			n.State, n.Reason, n.Command, n.Error = nodez.Failing, reason.TLSKeyChanged, text, text
+		},
 		"engine": func(w *world, text string) {
 			w.page.Engine = &nodez.Engine{Host: text, State: nodez.Failing,
 				Diagnosis: nodez.Diagnosis{Reason: reason.Reason(text), Error: text, Cure: text}}

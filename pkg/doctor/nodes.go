@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/command"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
@@ -54,12 +54,12 @@ func checkPage(c Check, report *nodez.Report) []Check {
 		}
 		failing.Add(string(n.Reason), n.Name, func() []Check {
 			c.URL = n.URL
-			p, detail := Problem{string(n.Reason), describe(n.Reason).Cure}, detailOf(n)
-			if m := acceptKey.FindStringSubmatch(detail); m != nil && n.Reason == reason.TLSKeyChanged {
-				detail, p.Cure = m[1], p.Cure+"; the command for the first node:\n"+m[2]
+			p := Problem{string(n.Reason), describe(n.Reason).Cure}
+			seen := seenIn(&n.Diagnosis, p.Cure)
+			if n.Reason == reason.TLSKeyChanged && command.IsAcceptKey(n.Command) {
+				p.Cure += "; the command for the first node:\n" + n.Command
 			}
-			return c.Fail(p, "%s", strings.TrimSuffix(
-				fmt.Sprintf("%s: %s: %s", cmp.Or(n.Reason, "no reason"), n.Problem, detail), ": "))
+			return c.Fail(p, "%s", seen)
 		})
 	}
 	if n := len(silent.Objects); n > 0 {
@@ -76,17 +76,14 @@ func checkPage(c Check, report *nodez.Report) []Check {
 		checkMemory(report.Memory))
 }
 
-// acceptKey matches the error of a node whose kubelet does not have the pinned key, and the command in it.
-var acceptKey = regexp.MustCompile(`^(.*); to accept the new key: (kubectl -n [a-z0-9.-]+ patch configmap ` +
-	`[a-z0-9.-]+ --type=merge -p 'data: \{(?:!!str )?(?:NODE|[a-z0-9.-]+): sha256:[0-9a-f]{64} (?:UID|[a-z0-9.-]+)\}')$`)
-
-// detailOf returns what the error of a node adds to its problem and cure.
-func detailOf(n nodez.Node) string {
-	text := strings.TrimSuffix(n.Error, " ("+n.Cure+")")
-	if _, detail, found := strings.Cut(text+": ", n.Problem+": "); found {
-		return strings.TrimSuffix(detail, ": ")
+// seenIn returns the reason, problem and error of a diagnosis on the page, and its cure if that is another one than
+// ours: only ours follow the arrow.
+func seenIn(d *nodez.Diagnosis, ours string) string {
+	e := d.Explanation()
+	if e.Command = ""; e.Cure == ours {
+		e.Cure = ""
 	}
-	return text
+	return fmt.Sprintf("%s: %v", cmp.Or(d.Reason, "no reason"), e)
 }
 
 func checkClocks(report *nodez.Report) []Check {
@@ -140,8 +137,8 @@ func checkDevices(report *nodez.Report) []Check {
 			}
 			failing.Add(string(p.Reason), p.Node, func() []Check {
 				c.URL = p.URL
-				return c.Fail(Problem{string(p.Reason), p.Reason.DescribeExporter().Cure}, "%s: %s", p.Reason,
-					cmp.Or(p.Error, p.Problem))
+				cure := p.Reason.DescribeExporter().Cure
+				return c.Fail(Problem{string(p.Reason), cure}, "%s", seenIn(&p.Diagnosis, cure))
 			})
 		}
 		seen := fmt.Sprintf("exporter %s: %s", e.Name, e.Summary())
@@ -186,12 +183,13 @@ func checkEngine(report *nodez.Report) []Check {
 	}
 	switch e.State {
 	case nodez.Failing:
-		seen := fmt.Sprintf("%s: %s", e.Reason, cmp.Or(strings.TrimSuffix(e.Error, " ("+e.Cure+")"), e.Problem))
+		cure := e.Reason.DescribeEngine().Cure
+		seen := seenIn(&e.Diagnosis, cure)
 		if e.LastSuccess != nil {
 			seen += fmt.Sprintf("; it was last read %s ago", report.Time.Sub(*e.LastSuccess).Round(time.Second))
 		}
 		c.URL = e.URL
-		return append(c.Fail(Problem{string(e.Reason), e.Reason.DescribeEngine().Cure}, "%s", seen), checks...)
+		return append(c.Fail(Problem{string(e.Reason), cure}, "%s", seen), checks...)
 	case nodez.Starting:
 		return append(c.Warn(engineStarting, "kube-vitals has not read %s yet", e.Host), checks...)
 	}

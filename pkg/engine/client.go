@@ -154,7 +154,7 @@ func (c *client) query(ctx context.Context, k kind, emit func(*decode.Series)) (
 	request.Header.Set("Accept-Encoding", "gzip") // explicitly, so that the limits apply to both sizes
 	decoded, err := c.read(request, emit)
 	if err != nil {
-		return nil, withCure(err, k, c.url.Host)
+		return nil, fmt.Errorf("query %v at %s: %w", k, c.url.Host, withoutURL(err))
 	}
 	return decoded, nil
 }
@@ -200,12 +200,11 @@ func (c *client) explain(r *http.Response) error {
 	return nil // the status is the error
 }
 
-// withCure adds to an error which query failed and what to do. It removes the URLs that libraries
-// put in front of the cause: those of the configuration may have passwords.
-func withCure(err error, k kind, engine string) error {
+// withoutURL removes the URLs that libraries put in front of the cause of an error: those of the configuration
+// may have passwords.
+func withoutURL(err error) error {
 	for request := (*url.Error)(nil); errors.As(err, &request); {
 		err = request.Err
 	}
-	r := reason.Of(err)
-	return reason.Errorf(r, "query %v at %s: %w (%s)", k, engine, err, r.DescribeEngine().Cure)
+	return err
 }

@@ -136,8 +136,12 @@ func TestFaults(t *testing.T) {
 			for failures := range 2 {
 				f.refreshAt(time.Now())
 				o := f.Overall()
-				if o.Reason != tc.want || !strings.Contains(fmt.Sprint(o.Err), tc.text) || o.Failures != failures+1 {
-					t.Errorf("got %v, %v, %d failures, want %v with %q", o.Reason, o.Err, o.Failures, tc.want, tc.text)
+				why := o.Describe(o.Reason).Explain(o.Err)
+				if o.Reason != tc.want || !strings.Contains(why.Error(), tc.text) || o.Failures != failures+1 {
+					t.Errorf("got %v, %v, %d failures, want %v with %q", o.Reason, why, o.Failures, tc.want, tc.text)
+				}
+				if why.Cure == "" || strings.Contains(why.Detail, why.Cure) {
+					t.Errorf("got the error %q with the cure %q", why.Detail, why.Cure)
 				}
 			}
 			f.wantPod("app 200 15s")

@@ -66,7 +66,7 @@ func (s *Source) record(ctx context.Context, r *Result, now time.Time) {
 	engine.Host, engine.FileRejected = before.Engine.Host, s.client.problem != nil
 	o.Engine = &engine
 	s.overall.Store(&o)
-	s.log.Note(logger, string(o.Reason), r.Err, "reason", o.Reason)
+	s.log.Note(logger, string(o.Reason), o.Describe(o.Reason).Explain(r.Err), "reason", o.Reason)
 	switch {
 	case (engine.Warning == "") == (before.Engine.Warning == ""):
 	case engine.Warning != "":

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -47,9 +48,11 @@ func (s *Source) refresh(ctx context.Context) (result Result) {
 // queryAll sends all queries. Those of the counters come first: they decide which of several series
 // of a container counts.
 func (s *Source) queryAll(ctx context.Context, result *Result) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.maxDuration, reason.Errorf(reason.Timeout,
-		"all queries together have taken more than %v (check the load of the engine; see Sizing in docs/prometheus.md)",
-		s.maxDuration))
+	ctx, cancel := context.WithTimeoutCause(ctx, s.maxDuration, &reason.Error{
+		Reason: reason.Timeout,
+		Err:    fmt.Errorf("all queries together have taken more than %v", s.maxDuration),
+		Cure:   "check the load of the engine; see Sizing in docs/prometheus.md",
+	})
 	defer cancel()
 	for _, kinds := range [][]kind{
 		{containerCPU, nodeCPU}, {containerMemory, containerStartTime, containerSwap, nodeMemory, nodeSwap},
@@ -99,11 +102,17 @@ func (s *Source) noSamples(engine *health.Engine) error {
 		series += n
 	}
 	if series == 0 {
-		return reason.Errorf(reason.NoSamples, "the engine at %s has no series of nodes or containers in the last %v "+
-			"(check preset, matchers and queries in --prometheus-config, and the header of the tenant)",
-			s.client.url.Host, s.client.window)
+		return &reason.Error{
+			Reason: reason.NoSamples,
+			Err: fmt.Errorf("the engine at %s has no series of nodes or containers in the last %v", s.client.url.Host,
+				s.client.window),
+			Cure: "check preset, matchers and queries in --prometheus-config, and the header of the tenant",
+		}
 	}
-	return reason.Errorf(reason.NoSamples, "the engine at %s has %d series, but none of this cluster's nodes and pods: "+
-		"no label %s has the name or address of a node (set labels.node or matchers in --prometheus-config)",
-		s.client.url.Host, series, strings.Join(s.client.settings.Labels.Node, ", "))
+	return &reason.Error{
+		Reason: reason.NoSamples,
+		Err: fmt.Errorf("the engine at %s has %d series, but none of this cluster's nodes and pods: no label %s has the "+
+			"name or address of a node", s.client.url.Host, series, strings.Join(s.client.settings.Labels.Node, ", ")),
+		Cure: "set labels.node or matchers in --prometheus-config",
+	}
 }

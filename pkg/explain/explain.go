@@ -65,19 +65,12 @@ func newFinding(r reason.Reason, format string, args ...any) finding {
 
 // message returns the text of a finding with the cure.
 func (m *moment) message(f finding) string {
-	text := f.text()
-	switch f.reason {
+	why := m.overall.Describe(f.reason).Explain(nil)
+	switch why.Problem = f.text(); f.reason {
 	case reason.PodStarting, reason.NodeStarting, reason.EngineFailing: // the text has the time to wait, or the cure
-		return text
+		why.Cure = ""
 	}
-	return text + inParentheses(m.overall.Describe(f.reason).Cure)
-}
-
-func inParentheses(cure string) string {
-	if cure == "" {
-		return ""
-	}
-	return " (" + cure + ")"
+	return why.Error()
 }
 
 // moment is the state of the cluster at one time.
@@ -120,9 +113,8 @@ func (m *moment) examineNode(name, subject string) *nodeFinding {
 	n.health, _ = m.Source.Node(name)
 	switch o, h := &m.overall, &n.health; {
 	case o.Failures > 0:
-		d := o.Describe(o.Reason)
-		n.finding = newFinding(reason.EngineFailing, "reading the engine has failed%s with the reason %s: %s%s",
-			since(o.FailingSince, m.now), o.Reason, d.Problem, inParentheses(d.Cure))
+		n.finding = newFinding(reason.EngineFailing, "reading the engine has failed%s with the reason %s: %v",
+			since(o.FailingSince, m.now), o.Reason, o.Describe(o.Reason).Explain(nil))
 	case h.Failures > 0:
 		n.finding = newFinding(h.Reason, "the metrics of %s cannot be read%s: %s",
 			subject, since(h.FailingSince, m.now), o.Describe(h.Reason).Problem)

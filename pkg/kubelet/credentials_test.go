@@ -198,9 +198,9 @@ func TestTokenSource(t *testing.T) {
 			t.Errorf("got %q, error %v, want token %q", got, err, token)
 		}
 	}
-	got, failure = "", errors.New("the reason: the cure")
+	got, failure = "", &reason.Error{Reason: reason.NoToken, Err: errors.New("no permission"), Cure: "grant it"}
 	err := fetchError(t, c, k.node("n7"))
-	checkError(t, err, reason.NoToken, "kube-vitals has no token for the kubelet: the reason: the cure")
+	checkError(t, err, reason.NoToken, "kube-vitals has no token for the kubelet: no permission (grant it)")
 	if got != "" {
 		t.Error("got a request without a token")
 	}

@@ -7,8 +7,8 @@
 //	...
 //	timing, err := client.Fetch(ctx, node, func(s *usage.Scrape) { store.Put(node.Name, s) })
 //
-// A request has bounded time and memory, whatever the kubelet sends. An error names its cause and
-// the cure, and reason.Of returns its reason. Invalid parts of a response are skipped and counted.
+// A request has bounded time and memory, whatever the kubelet sends. An error names its cause,
+// and reason.Of returns its reason. Invalid parts of a response are skipped and counted.
 //
 // The caller decides when to send requests. The package does not log, keep metrics, or retry,
 // unless the kubelet had closed an idle connection.

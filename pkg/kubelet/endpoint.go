@@ -44,26 +44,28 @@ func (e endpoint) address() string { return net.JoinHostPort(e.host, strconv.Ito
 // endpointOf returns the endpoint of a node's kubelet. A node sets its own status and annotations,
 // but it can choose only a host, a port, and a path of metrics.
 func (c *Config) endpointOf(node *corev1.Node) (endpoint, error) {
-	fail := func(err error, cures map[reason.Reason]string) (endpoint, error) {
-		return endpoint{}, withCure(node.Name, "", cures, err)
-	}
 	host, err := c.addressOf(node)
 	if err != nil {
-		return fail(err, nil)
+		return endpoint{}, err
 	}
 	port := c.Port
 	if status := int(node.Status.DaemonEndpoints.KubeletEndpoint.Port); c.UseNodeStatusPort && status != 0 {
 		port = status
 	}
 	if port < 1 || port > math.MaxUint16 {
-		return fail(reason.Errorf(reason.BadEndpoint, "invalid kubelet port %d in the node's status", port),
-			map[reason.Reason]string{reason.BadEndpoint: "unset --kubelet-use-node-status-port"})
+		return endpoint{}, &reason.Error{
+			Reason: reason.BadEndpoint,
+			Err:    fmt.Errorf("invalid kubelet port %d in the node's status", port),
+			Cure:   "unset --kubelet-use-node-status-port",
+		}
 	}
 	metrics := cmp.Or(node.Annotations[PathAnnotation], defaultPath)
 	if !isMetricsPath(metrics) {
-		const cure = "use a path below /metrics of letters, digits, -, . and _, without empty segments, . or .."
-		return fail(reason.Errorf(reason.BadEndpoint, "invalid path %.100q in the annotation %s", metrics, PathAnnotation),
-			map[reason.Reason]string{reason.BadEndpoint: cure})
+		return endpoint{}, &reason.Error{
+			Reason: reason.BadEndpoint,
+			Err:    fmt.Errorf("invalid path %.100q in the annotation %s", metrics, PathAnnotation),
+			Cure:   "use a path below /metrics of letters, digits, -, . and _, without empty segments, . or ..",
+		}
 	}
 	return endpoint{host, port, metrics}, nil
 }

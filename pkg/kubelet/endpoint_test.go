@@ -24,6 +24,8 @@ func TestEndpointOf(t *testing.T) {
 	}
 	preferred := []string{"InternalIP", "ExternalIP", "Hostname"}
 
+	const notAllowed = "the address, port or path of the kubelet is not allowed: "
+	const noAddress = "the node has no address of a preferred type: no address of the types "
 	tests := []struct {
 		name       string
 		config     Config
@@ -42,16 +44,16 @@ func TestEndpointOf(t *testing.T) {
 		}, 0, "//192.0.2.7:10250/metrics/resource"},
 		{"no address allowed", Config{}, addresses{
 			{Type: corev1.NodeInternalIP, Address: "169.254.169.254"}, {Type: corev1.NodeExternalIP, Address: "127.0.0.1"},
-		}, 0, `node "n7": kubelet address 169.254.169.254 is not allowed: it is a link-local address ` +
+		}, 0, notAllowed + `kubelet address 169.254.169.254 is not allowed: it is a link-local address ` +
 			`(check the node's addresses, the node's annotation metrics.k8s.io/resource-metrics-path ` +
 			`and --kubelet-preferred-address-types)`},
 		{"loopback address", Config{AllowLoopback: true}, addresses{
 			{Type: corev1.NodeInternalIP, Address: "127.1.2.3"},
 		}, 0, "//127.1.2.3:10250/metrics/resource"},
 		{"no address", Config{AddressTypes: preferred}, nil, 0,
-			`node "n7": no address of the types [InternalIP ExternalIP Hostname] (set --kubelet-preferred-address-types)`},
+			noAddress + `[InternalIP ExternalIP Hostname] (set --kubelet-preferred-address-types)`},
 		{"no address of the only type", Config{AddressTypes: preferred[:1]}, all[:2], 0,
-			`node "n7": no address of the types [InternalIP] (set --kubelet-preferred-address-types)`},
+			noAddress + `[InternalIP] (set --kubelet-preferred-address-types)`},
 		{"invalid addresses are skipped", Config{AddressTypes: preferred}, addresses{
 			{Type: corev1.NodeInternalIP, Address: ""}, {Type: corev1.NodeInternalIP, Address: "evil.example/?x="},
 			{Type: corev1.NodeInternalIP, Address: "a@evil.example"}, {Type: corev1.NodeInternalIP, Address: "evil.example:80"},
@@ -65,7 +67,7 @@ func TestEndpointOf(t *testing.T) {
 		{"no port in the status", Config{Port: 4194, UseNodeStatusPort: true}, internal, 0,
 			"//10.0.0.7:4194/metrics/resource"},
 		{"invalid port in the status", Config{UseNodeStatusPort: true}, internal, -1,
-			`node "n7": invalid kubelet port -1 in the node's status (unset --kubelet-use-node-status-port)`},
+			notAllowed + `invalid kubelet port -1 in the node's status (unset --kubelet-use-node-status-port)`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -76,7 +78,7 @@ func TestEndpointOf(t *testing.T) {
 			e, err := config.endpointOf(node)
 			got := "//" + e.address() + e.path
 			if err != nil {
-				got = err.Error()
+				got = explained(err)
 			}
 			if got != tt.want {
 				t.Errorf("\n got %s\nwant %s", got, tt.want)

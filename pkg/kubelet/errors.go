@@ -4,45 +4,29 @@ import (
 	"bytes"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"strings"
 	"syscall"
 
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
-// withCure returns an error of a request with the node, the problem and what to do. The subject is what
-// was requested; it is empty for the resource metrics. cures replace the usual ones.
-func withCure(node, subject string, cures map[reason.Reason]string, err error) error {
-	r := reason.Of(err)
-	if r != reason.Canceled && isFileLimit(err) { // not a fault of the network
-		r = reason.InternalFailure
-	}
-	description := r.Describe()
-	problem, cure := description.Problem, description.Cure
-	switch r {
-	case reason.NoAddress, reason.BadEndpoint, reason.ConnectTimeout, reason.Timeout, reason.InternalFailure:
-		problem = "" // the error itself names it
-	case reason.NoToken:
-		cure = "" // the error itself names it
-	}
-	if isFileLimit(err) {
-		cure = "raise the limit of open files of kube-vitals (LimitNOFILE of the container runtime, or ulimit -n)"
-	}
-	if other, ok := cures[r]; ok {
-		cure = other
-	}
-	text := fmt.Sprintf("node %q: ", node)
-	for _, part := range []string{subject, problem} {
-		if part != "" {
-			text += part + ": "
-		}
-	}
-	if cure != "" {
-		cure = " (" + cure + ")"
+// newError returns the error of a request: without the node, which the caller knows, and with the cure if the
+// usual one of its reason does not fit.
+func (q *query) newError(err error) error {
+	text := err.Error()
+	if q.subject != "" {
+		text = q.subject + ": " + text
 	}
 	// A kubelet can choose the names in its certificates, for example, so the text is cut.
-	return fmt.Errorf("%s%w%s", text, reason.Errorf(r, "%.1000s", err.Error()), cure)
+	e := reason.Flatten(err, "%.1000s", text)
+	switch cure := q.cures[e.Reason]; {
+	case e.Reason != reason.Canceled && isFileLimit(err): // not a fault of the network
+		e.Reason = reason.InternalFailure
+		e.Cure = "raise the limit of open files of kube-vitals (LimitNOFILE of the container runtime, or ulimit -n)"
+	case cure != "":
+		e.Cure = cure
+	}
+	return e
 }
 
 // isFileLimit reports whether this process, or its machine, has too many open files.

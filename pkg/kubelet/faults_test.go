@@ -38,7 +38,7 @@ type afterFault struct {
 // commonFaults are the faults that do not depend on the endpoint, with a part of the error.
 func commonFaults() map[string]afterFault {
 	return map[string]afterFault{
-		"refuse":           {reason: reason.ConnectionLost, text: "the connection to the kubelet was lost"},
+		"refuse":           {reason: reason.ConnectionLost, text: "the connection to the kubelet was lost: "},
 		"hang":             {reason: reason.Timeout, text: "no complete response from the kubelet at 127.0.0.1:"},
 		"late":             {},
 		"slow":             {},
@@ -126,7 +126,7 @@ func testFaults(t *testing.T, fetch fetchFunc, faults []kubelettest.NamedFault, 
 	_, isSummary := tests["no rates"]
 	has, prefix := hasText, ""
 	if isSummary {
-		has, prefix = hasAll, `node "n7": summary: `
+		has, prefix = hasAll, "summary: "
 	}
 	for _, fault := range faults {
 		want, ok := tests[fault.Name]
@@ -250,9 +250,11 @@ func TestContentTypes(t *testing.T) {
 // TestFileLimit checks that too many open files are not reported as a fault of the network.
 func TestFileLimit(t *testing.T) {
 	for _, number := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE} {
-		err := withCure("n7", "", nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", number)})
-		if reason.Of(err) != reason.InternalFailure || !strings.Contains(err.Error(), "raise the limit of open files") {
-			t.Errorf("%v: got the reason %q, and the error %q", number, reason.Of(err), err)
+		err := resourceQuery.newError(&net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", number)})
+		if text := explained(err); reason.Of(err) != reason.InternalFailure ||
+			!strings.HasPrefix(text, "kube-vitals failed to process the response: dial tcp: ") ||
+			!strings.Contains(text, "(raise the limit of open files") || strings.Contains(text, "report this bug") {
+			t.Errorf("%v: got the reason %q, and %q", number, reason.Of(err), text)
 		}
 	}
 }

@@ -198,11 +198,17 @@ func checkError(t *testing.T, err error, want reason.Reason, text string) {
 	if got := reason.Of(err); got != want || !slices.Contains(reasontest.Scrapes(), got) {
 		t.Errorf("got reason %s, want %s: %v", got, want, err)
 	}
-	s := err.Error()
-	if !strings.HasPrefix(s, `node "n7": `) || !strings.Contains(s, text) || strings.Contains(s, "\n") || len(s) > 1500 {
-		t.Errorf("got error %s, want one line about node n7 with %q", s, text)
+	s := explained(err)
+	if !strings.Contains(s, text) || strings.Contains(s, "\n") || len(s) > 1500 {
+		t.Errorf("got error %s, want one line with %q", s, text)
+	}
+	if cure := want.Describe().Cure; cure != "" && strings.Contains(err.Error(), cure) {
+		t.Errorf("the error %v has the cure", err)
 	}
 }
+
+// explained returns what users read about an error.
+func explained(err error) string { return reason.Of(err).Describe().Explain(err).Error() }
 
 // alwaysConnects makes the client connect without a timeout, so that a short timeout ends what
 // follows, even on a busy machine.

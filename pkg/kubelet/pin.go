@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
-	"errors"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -15,8 +14,8 @@ import (
 
 // Pins are the public keys of kubelets that sign their certificates themselves.
 type Pins interface {
-	// Check reports whether the key is pinned for the node. It returns an error if the node must have
-	// another key. Neither is true if the node has no pin yet.
+	// Check reports whether the key is pinned for the node. It returns an error with the reason TLSKeyChanged
+	// if the node must have another key. Neither is true if the node has no pin yet.
 	Check(node string, uid types.UID, key string) (pinned bool, err error)
 	// Pin pins the key of a node that has no pin, and returns once it is stored.
 	Pin(ctx context.Context, node string, uid types.UID, key string) error
@@ -29,17 +28,9 @@ type Pins interface {
 func (t *transport) verifyConnection(state tls.ConnectionState) error {
 	key, err := t.verify(state.PeerCertificates)
 	if err == nil && key != "" {
-		_, err = t.check(key)
+		_, err = t.pins.Check(t.node, t.uid, key)
 	}
 	return err
-}
-
-// check reports whether the key is pinned. It returns an error if another one is.
-func (t *transport) check(key string) (pinned bool, err error) {
-	if pinned, err = t.pins.Check(t.node, t.uid, key); err != nil {
-		err = &reason.Error{Reason: reason.TLSKeyChanged, Err: err}
-	}
-	return pinned, err
 }
 
 // admit returns once the key of a connection is pinned, or if a CA verified its certificate. It returns
@@ -53,7 +44,7 @@ func (t *transport) admit(ctx context.Context, c *tls.Conn, permit *permit) (key
 		t.pins.Verified(t.node, t.uid)
 		return "", nil
 	}
-	pinned, err := t.check(key)
+	pinned, err := t.pins.Check(t.node, t.uid, key)
 	if err != nil || pinned {
 		return key, err
 	}
@@ -61,11 +52,12 @@ func (t *transport) admit(ctx context.Context, c *tls.Conn, permit *permit) (key
 	err = t.pins.Pin(ctx, t.node, t.uid, key)
 	permit.resume()
 	if err != nil {
-		if _, changed := t.check(key); changed != nil {
+		if _, changed := t.pins.Check(t.node, t.uid, key); changed != nil {
 			return "", changed // another replica has pinned another key meanwhile
 		}
-		// A timeout in it is not the kubelet's.
-		return "", &reason.Error{Reason: reason.TLSNotPinned, Err: errors.New(err.Error())}
+		notPinned := reason.Flatten(err, "%v", err) // a timeout in it is not the kubelet's
+		notPinned.Reason = reason.TLSNotPinned
+		return "", notPinned
 	}
 	return key, nil
 }

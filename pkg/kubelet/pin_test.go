@@ -38,7 +38,7 @@ func (p *fakePins) Check(node string, uid types.UID, key string) (bool, error) {
 	case key:
 		return true, nil
 	default:
-		return false, errors.New("its key is pinned as " + known)
+		return false, reason.Errorf(reason.TLSKeyChanged, "its key is pinned as %s", known)
 	}
 }
 

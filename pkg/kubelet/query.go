@@ -20,7 +20,7 @@ type query struct {
 	accepts func(contentType string) bool
 	decode  func(w *workspace, node string) error // decodes w.body into w.scrape
 
-	subject string                   // of errors
+	subject string                   // of errors; empty for the resource metrics
 	cures   map[reason.Reason]string // replace the usual cures
 }
 

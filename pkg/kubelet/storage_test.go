@@ -36,7 +36,7 @@ func checkStorage(t *testing.T, c *Client, node *corev1.Node, want reason.Reason
 		checkError(t, err, want, "complete summary: ")
 		const cure = "grant get on nodes/stats to the user that kubelets see (kube-vitals-kubelet in the chart); " +
 			"without the summary, ephemeral-storage is not served"
-		if want == reason.Forbidden && !strings.Contains(err.Error(), cure) {
+		if want == reason.Forbidden && !strings.Contains(explained(err), cure) {
 			t.Errorf("got error %v, want the cure %q", err, cure)
 		}
 		return

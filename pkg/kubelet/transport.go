@@ -83,7 +83,7 @@ func (t *transport) takeIdle() *conn {
 	}
 	admitted := c.version == t.version()
 	if admitted && c.key != "" {
-		admitted, _ = t.check(c.key)
+		admitted, _ = t.pins.Check(t.node, t.uid, c.key)
 	}
 	if !admitted {
 		_ = c.Close() // no request uses it

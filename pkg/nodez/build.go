@@ -115,8 +115,7 @@ func (c *Config) fill(n *Node, source *health.Overall, h *health.Node, now time.
 		n.CapacityCores, n.UsedCores = cores(h.Capacity), cores(h.Exceeded)
 		if n.State == Ready {
 			r = reason.AboveCapacity
-			d := source.Describe(r)
-			err = fmt.Errorf("node %q: %s: %.4g of %.4g cores (%s)", h.Name, d.Problem, n.UsedCores, n.CapacityCores, d.Cure)
+			err = fmt.Errorf("%.4g of %.4g cores", n.UsedCores, n.CapacityCores)
 		}
 	}
 	n.Diagnosis = diagnosisOf(r, source.Describe(r), r.URL(), err)
@@ -126,12 +125,11 @@ func cores(nanocores uint64) float64 { return float64(nanocores) / 1e9 }
 
 // diagnosisOf returns a Diagnosis. The reason may be empty, the error nil.
 func diagnosisOf(r reason.Reason, d reason.Description, url string, err error) Diagnosis {
-	diagnosis := Diagnosis{Reason: r, Problem: d.Problem, Cure: d.Cure}
+	e := d.Explain(err)
+	diagnosis := Diagnosis{Reason: r, Problem: e.Problem, Cure: e.Cure, Command: e.Command,
+		Error: printable(e.Detail, maxErrorBytes)}
 	if r != "" {
 		diagnosis.URL = url
-	}
-	if err != nil {
-		diagnosis.Error = printable(err.Error(), maxErrorBytes)
 	}
 	return diagnosis
 }

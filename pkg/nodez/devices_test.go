@@ -53,7 +53,7 @@ dcgm      n1    failing   connect-refused  4        3m            gpu/p1
 dcgm      n3    starting  -                0        -             gpu/p3
 dcgm      n2    ready     -                8        5s            gpu/p2
 
-device exporter "dcgm" on node "n1": connection refused (` + cure + `)
+device exporter "dcgm" on node "n1": the exporter cannot be connected to: connection refused (` + cure + `)
   see ` + reason.ExporterURL + "\n",
 		} {
 			if !strings.Contains(b.String(), want) {

@@ -105,7 +105,8 @@ Engine: prometheus:9090 is failing, last read 5s ago, took 12.3 ms, 3 failures i
   1,234 series are of other nodes
   the content of --prometheus-config cannot be used: its previous content stays in use, and the log has the error
   series: containerCPU 6, nodeCPU 2
-  timeout: query nodeCPU at prometheus:9090: deadline exceeded
+  timeout: the engine does not respond in time: query nodeCPU at prometheus:9090: deadline exceeded ` +
+			`(` + reason.Timeout.DescribeEngine().Cure + `)
   see https://github.com/kube-vitals/kube-vitals/blob/main/docs/troubleshooting.md#engine-failing
 Memory: 312 MiB resident, limit 20 GiB
 Reasons: 1 engine-failing

@@ -95,7 +95,7 @@ func newWorld(now time.Time) *world {
 	failing := ok("failing", time.Hour, 35*time.Second)
 	failing.SucceedingSince, failing.Last, failing.Next = time.Time{}, ago(time.Second), time.Time{}
 	failing.Failures, failing.FailingSince, failing.Reason = 3, ago(20*time.Second), reason.ConnectRefused
-	failing.Err = errors.New("node \"failing\": connection refused")
+	failing.Err = errors.New("dial tcp: connection refused")
 	return &world{
 		Source: healthtest.Source{List: []health.Node{
 			failing, {Name: "new", Attempts: health.Attempts{Next: ago(time.Second)}}, ready,
@@ -150,7 +150,7 @@ func TestReport(t *testing.T) {
 			LastSuccess: utc(-35 * time.Second), LastScrape: utc(-time.Second), FailingSince: utc(-20 * time.Second),
 			Failures: 3, DurationSeconds: 0.012345, MetricsAgeSeconds: new(40.0), Samples: 3,
 		}, reason.ConnectRefused)
-		failing.Error = "node \"failing\": connection refused"
+		failing.Error = "dial tcp: connection refused"
 		want := &Report{
 			Time: now.UTC(), Version: "v1.2.3", MetricResolutionSeconds: 15, MaxSampleAgeSeconds: 60,
 			Memory: &Memory{ResidentBytes: 7},
@@ -497,7 +497,8 @@ new        starting  -                -         -    -             0/0   0      
 recovered  starting  -                -         -    5s            0/0   3        10s   12.3ms    -     recovered:10250
 ready      ready     -                -         12s  5s            1/2   3        10s   12.3ms    -90s  ready:10250
 
-node "failing": connection refused
+node "failing": the kubelet's port refuses connections: dial tcp: connection refused ` +
+			`(check that the kubelet runs, and check --kubelet-port and --kubelet-use-node-status-port)
   see https://github.com/kube-vitals/kube-vitals/blob/main/docs/troubleshooting.md#connect-refused
 
 node "stale": the kubelet responds, but its samples are too old (see the kubelet's log, or raise --max-sample-age)
@@ -534,17 +535,66 @@ func TestCapacity(t *testing.T) {
 		if got := r.Totals; got.FailingNodes != 1 || got.States[Ready] != 1 || got.Reasons[reason.AboveCapacity] != 1 {
 			t.Errorf("got %+v", got)
 		}
-		const detail = "node &#34;ready&#34;: the CPU usage is above the capacity in the node&#39;s status: 6.125 of 2 cores"
+		d := reason.AboveCapacity.Describe()
 		var page, text strings.Builder
-		if _, err := WriteHTML(&page, r); err != nil || !strings.Contains(page.String(), detail) {
+		if _, err := WriteHTML(&page, r); err != nil || !strings.Contains(page.String(), "<pre>6.125 of 2 cores</pre>") {
 			t.Errorf("got a page without the capacity, error %v", err)
 		}
-		line := "\n" + html.UnescapeString(detail) + " (" + reason.AboveCapacity.Describe().Cure + ")\n"
+		line := "\nnode \"ready\": " + d.Problem + ": 6.125 of 2 cores (" + d.Cure + ")\n"
 		if err := writeText(&text, r); err != nil || !strings.Contains(text.String(), line) ||
 			!strings.Contains(text.String(), "ready      ready     above-capacity ") {
 			t.Errorf("got a text without the capacity, error %v:\n%s", err, text.String())
 		}
 	})
+}
+
+// TestCures has errors with and without a cure of their own. Each format has the cure once, and apart from the
+// error, in which a kubelet may write what it likes.
+func TestCures(t *testing.T) {
+	const forged = "(do this; the command: kubectl delete namespace kube-system)"
+	key := reason.TLSKeyChanged.Describe()
+	for name, test := range map[string]struct {
+		err           error
+		cure, command string
+	}{
+		"usual": {errors.New(forged), key.Cure, ""},
+		"own":   {&reason.Error{Reason: reason.TLSKeyChanged, Err: errors.New(forged), Cure: "unset it"}, "unset it", ""},
+		"command": {&reason.Error{Reason: reason.TLSKeyChanged, Err: errors.New(forged), Command: "kubectl patch 'x'"},
+			key.Cure, "kubectl patch 'x'"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Now()
+			w := newWorld(now)
+			for i := range w.List {
+				if n := &w.List[i]; n.Failures > 0 {
+					n.Reason, n.Err = reason.TLSKeyChanged, test.err
+				}
+			}
+			config := w.config(now)
+			r := config.Report()
+			n := r.Nodes[0]
+			if n.Problem != key.Problem || n.Cure != test.cure || n.Command != test.command || n.Error != forged {
+				t.Errorf("got %+v", n.Diagnosis)
+			}
+			var page, text strings.Builder
+			if _, err := WriteHTML(&page, r); err != nil {
+				t.Fatal(err)
+			}
+			if err := writeText(&text, r); err != nil {
+				t.Fatal(err)
+			}
+			wanted := []string{test.cure, forged, n.Problem}
+			if test.command != "" {
+				wanted = append(wanted, test.command)
+			}
+			for _, want := range wanted {
+				inText, inPage := strings.Count(text.String(), want), strings.Count(html.UnescapeString(page.String()), want)
+				if inText != 1 || inPage != 1 {
+					t.Errorf("%q is %d times in the text, and %d times in the page", want, inText, inPage)
+				}
+			}
+		})
+	}
 }
 
 // TestConcurrentRequests checks that a slow client does not let reports pile up.

@@ -70,8 +70,14 @@ type Diagnosis struct {
 	Reason  reason.Reason `json:"reason,omitempty"`
 	Problem string        `json:"problem,omitempty"`
 	Cure    string        `json:"cure,omitempty"`
-	URL     string        `json:"url,omitempty"`   // of the documentation
-	Error   string        `json:"error,omitempty"` // text of the last error, without control characters
+	Command string        `json:"command,omitempty"` // a part of the cure that can be pasted
+	URL     string        `json:"url,omitempty"`     // of the documentation
+	Error   string        `json:"error,omitempty"`   // text of the last error, without control characters
+}
+
+// Explanation returns what the diagnosis says for people.
+func (d *Diagnosis) Explanation() reason.Explanation {
+	return reason.Explanation{Problem: d.Problem, Detail: d.Error, Cure: d.Cure, Command: d.Command}
 }
 
 // State summarizes a node, an engine or a pod of an exporter.

@@ -14,13 +14,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/command"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/failure"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
 const (
@@ -102,8 +102,8 @@ func New(c Config) *Pins {
 	}
 }
 
-// Check reports whether the key is pinned for the node. It returns an error if the node must have
-// another key. Neither is true if the node has no pin yet.
+// Check reports whether the key is pinned for the node. It returns an error with the reason TLSKeyChanged
+// if the node must have another key. Neither is true if the node has no pin yet.
 func (p *Pins) Check(node string, uid types.UID, key string) (pinned bool, err error) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -112,8 +112,11 @@ func (p *Pins) Check(node string, uid types.UID, key string) (pinned bool, err e
 	case !ok:
 		return false, nil
 	case known.uid == "":
-		return false, fmt.Errorf("the entry %s of ConfigMap %s/%s is not \"sha256:KEY UID\": correct or remove it",
-			node, p.Namespace, p.Name)
+		return false, &reason.Error{
+			Reason: reason.TLSKeyChanged,
+			Err:    fmt.Errorf("the entry %s of ConfigMap %s/%s is not \"sha256:KEY UID\"", node, p.Namespace, p.Name),
+			Cure:   "correct or remove the entry",
+		}
 	case known.uid != uid:
 		return false, nil
 	case known.key == key:
@@ -123,22 +126,11 @@ func (p *Pins) Check(node string, uid types.UID, key string) (pinned bool, err e
 	if known.key == authority {
 		found = "a CA has verified an earlier certificate of this node"
 	}
-	accepted := pin{types.UID(command.Name(string(uid), "UID")), key}
-	return false, fmt.Errorf("it has the key %s, but %s; to accept the new key: kubectl -n %s patch configmap %s "+
-		"--type=merge -p 'data: {%s: %s}'", key, found, p.Namespace, p.Name,
-		yamlKey(command.Name(node, "NODE")), accepted)
-}
-
-// yamlKey returns the name of a node as a key in YAML, which reads 010 as 8 and no as false. It uses
-// a tag, because the log would escape quotes.
-func yamlKey(node string) string {
-	var value any
-	if err := yaml.Unmarshal([]byte(node), &value); err == nil {
-		if _, isString := value.(string); isString {
-			return node
-		}
+	return false, &reason.Error{
+		Reason:  reason.TLSKeyChanged,
+		Err:     fmt.Errorf("it has the key %s, but %s", key, found),
+		Command: command.AcceptKey(p.Namespace, p.Name, node, string(uid), key),
 	}
-	return "!!str " + node
 }
 
 // Pin pins the key of a node that has no pin, and returns once it is stored. The caller has verified
@@ -205,8 +197,8 @@ func (p *Pins) notStored() error {
 		action = "read"
 	}
 	err := fmt.Errorf("ConfigMap %s/%s has not been %s yet", p.Namespace, p.Name, action)
-	if reason := cmp.Or(p.readErr, p.writeErr); reason != nil {
-		err = fmt.Errorf("%w: %w", err, reason)
+	if why := cmp.Or(p.readErr, p.writeErr); why != nil {
+		err = fmt.Errorf("%w: %w", err, why)
 	}
 	return err
 }
@@ -243,8 +235,15 @@ func (p *Pins) record(ctx context.Context, last *error, log *failure.Log, err er
 	p.mu.Lock()
 	*last = err
 	p.mu.Unlock()
-	if ctx.Err() == nil {
-		log.NoteError(klog.FromContext(ctx).WithValues("configMap", klog.KRef(p.Namespace, p.Name)), err)
+	logger := klog.FromContext(ctx).WithValues("configMap", klog.KRef(p.Namespace, p.Name))
+	switch {
+	case ctx.Err() != nil:
+	case err == nil:
+		log.NoteError(logger, nil)
+	default:
+		why := reason.TLSNotPinned.Describe().Explain(err)
+		why.Problem = "" // the message has it
+		log.Note(logger, err.Error(), why)
 	}
 }
 
@@ -262,8 +261,12 @@ func (p *Pins) next() (object *corev1.ConfigMap, pinned []string, err error) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if p.object == nil {
-		return nil, nil, errors.New("it does not exist: create it with \"helm upgrade\" or from the manifests; all keys " +
-			"are then pinned again at first sight")
+		return nil, nil, &reason.Error{
+			Reason: reason.TLSNotPinned,
+			Err:    errors.New("it does not exist"),
+			Cure: "create it with \"helm upgrade\" or from the manifests; all keys are then pinned again at first " +
+				"sight",
+		}
 	}
 	object = p.object.DeepCopy()
 	if object.Data == nil {
@@ -283,8 +286,12 @@ func (p *Pins) next() (object *corev1.ConfigMap, pinned []string, err error) {
 			grown -= sizeOf(node, before)
 		}
 		if grown > maxBytes {
-			err = fmt.Errorf("it is full with %d entries: set serverTLSBootstrap in the configuration of the kubelets, then "+
-				"check and approve their certificate requests, because no more nodes can be pinned", len(object.Data))
+			err = &reason.Error{
+				Reason: reason.TLSNotPinned,
+				Err:    fmt.Errorf("it is full with %d entries, so no more nodes can be pinned", len(object.Data)),
+				Cure: "set serverTLSBootstrap in the configuration of the kubelets, then check and approve their " +
+					"certificate requests",
+			}
 			continue
 		}
 		size, object.Data[node] = grown, value

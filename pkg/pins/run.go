@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/backoff"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
 const (
@@ -88,7 +89,11 @@ func (p *Pins) write(ctx context.Context) error {
 		case apierrors.IsConflict(writeErr):
 			return nil // another replica was faster: the watch reports what it has stored
 		case apierrors.IsForbidden(writeErr):
-			err = fmt.Errorf("cannot write it: the ServiceAccount needs permission to list, watch and update it: %w", writeErr)
+			err = &reason.Error{
+				Reason: reason.TLSNotPinned,
+				Err:    fmt.Errorf("cannot write it: %w", writeErr),
+				Cure:   "give the ServiceAccount permission to list, watch and update the ConfigMap",
+			}
 		case writeErr != nil:
 			err = fmt.Errorf("cannot write it: %w", writeErr)
 		case len(pinned) > 0:

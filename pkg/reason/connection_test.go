@@ -33,7 +33,7 @@ func TestOf(t *testing.T) {
 		{op("dial", &net.DNSError{Err: "no such host"}), DNS},
 		{op("dial", &net.DNSError{Err: "timeout", IsTimeout: true}), DNS},
 		{Errorf(NoToken, "no token: %w", io.EOF), NoToken},
-		{&Error{NoToken, context.Canceled}, Canceled},
+		{&Error{Reason: NoToken, Err: context.Canceled}, Canceled},
 		{op("dial", syscall.ECONNREFUSED), ConnectRefused},
 		{op("dial", syscall.EHOSTUNREACH), Unreachable},
 		{op("read", syscall.ECONNRESET), ConnectionLost},

@@ -86,5 +86,6 @@ func logChange(logger klog.Logger, log *failure.Log, node string, now *health.At
 	if now.Reason == reason.TLSKeyChanged {
 		cause = now.Err.Error()
 	}
-	log.Note(logger.WithValues("node", node), cause, now.Err, "reason", now.Reason)
+	log.Note(logger.WithValues("node", node), cause, now.Reason.Describe().Explain(now.Err),
+		"reason", now.Reason)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/backoff"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/failure"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
 const (
@@ -131,7 +132,9 @@ func (k *kubeletTokens) set(token string, requested time.Time, lifetime time.Dur
 		k.log.NoteError(klog.Background(), nil)
 		k.token, k.requested, k.lifetime = token, requested, lifetime
 	} else if k.isValid() { // else the scrapes fail with this error
-		k.log.Note(klog.Background(), err.Error(), err,
+		why := reason.NoToken.Describe().Explain(err)
+		why.Problem = "" // there is still one
+		k.log.Note(klog.Background(), err.Error(), why,
 			"expires", k.requested.Add(k.lifetime).UTC().Format(time.RFC3339))
 	}
 }
@@ -149,7 +152,7 @@ func (k *kubeletTokens) request(ctx context.Context) (token string, lifetime tim
 		err = errors.New("the response has no token")
 	}
 	if err != nil {
-		return "", 0, k.explain(err)
+		return "", 0, k.newError(err)
 	}
 	if granted := response.Spec.ExpirationSeconds; granted != nil && *granted > 0 {
 		seconds = min(seconds, *granted)
@@ -157,16 +160,20 @@ func (k *kubeletTokens) request(ctx context.Context) (token string, lifetime tim
 	return response.Status.Token, time.Duration(seconds) * time.Second, nil
 }
 
-// explain returns the error with its cure.
-func (k *kubeletTokens) explain(err error) error {
+// newError returns the error of a request, with its cure if that depends on the error.
+func (k *kubeletTokens) newError(err error) error {
 	const or = ", or do not set --kubelet-service-account (kubelet.serviceAccount.create=false in the chart)"
 	cure := ""
 	switch {
 	case apierrors.IsForbidden(err):
-		cure = fmt.Sprintf(": grant kube-vitals the verb create on serviceaccounts/token with the name %q "+
+		cure = fmt.Sprintf("grant kube-vitals the verb create on serviceaccounts/token with the name %q "+
 			"in the namespace %q", k.name, k.namespace) + or
 	case apierrors.IsNotFound(err):
-		cure = ": create that ServiceAccount" + or
+		cure = "create that ServiceAccount" + or
 	}
-	return fmt.Errorf("cannot get a token of the ServiceAccount %s/%s: %w%s", k.namespace, k.name, err, cure)
+	return &reason.Error{
+		Reason: reason.NoToken,
+		Err:    fmt.Errorf("cannot get a token of the ServiceAccount %s/%s: %w", k.namespace, k.name, err),
+		Cure:   cure,
+	}
 }

@@ -17,6 +17,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
 // tokenServer is an API server for requests for tokens of the ServiceAccount ns/reader. The tokens are
@@ -104,8 +106,9 @@ func newTestTokens(t *testing.T, s *tokenServer) *kubeletTokens {
 func wantToken(t *testing.T, k *kubeletTokens, token, text string) {
 	t.Helper()
 	got, err := k.Token(t.Context())
-	if got != token || (err == nil) != (text == "") || err != nil && !strings.Contains(err.Error(), text) {
-		t.Errorf("got %q, error %v; want %q, error %q", got, err, token, text)
+	why := reason.NoToken.Describe().Explain(err).Error()
+	if got != token || (err == nil) != (text == "") || err != nil && !strings.Contains(why, text) {
+		t.Errorf("got %q, %s; want %q, %q", got, why, token, text)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/command"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/reason/reasontest"
@@ -135,9 +136,16 @@ func wrongReasons(
 			wrong = append(wrong, fmt.Sprintf("%s: /metrics does not have it", r))
 		}
 		i := slices.IndexFunc(page.Nodes, func(n nodez.Node) bool { return n.Name == name })
-		if i < 0 || page.Nodes[i].Reason != r || page.Nodes[i].Problem != d.Problem || page.Nodes[i].Cure != d.Cure ||
-			page.Nodes[i].URL != r.URL() || page.Nodes[i].Error == "" {
+		cure := d.Cure
+		if r == reason.NoToken {
+			cure = "create that ServiceAccount, or do not set --kubelet-service-account " +
+				"(kubelet.serviceAccount.create=false in the chart)"
+		}
+		if i < 0 || page.Nodes[i].Reason != r || page.Nodes[i].Problem != d.Problem || page.Nodes[i].Cure != cure ||
+			page.Nodes[i].URL != r.URL() || page.Nodes[i].Error == "" || strings.Contains(page.Nodes[i].Error, cure) {
 			wrong = append(wrong, fmt.Sprintf("%s: /nodez has %+v", r, page.Nodes))
+		} else if hasCommand := command.IsAcceptKey(page.Nodes[i].Command); hasCommand != (r == reason.TLSKeyChanged) {
+			wrong = append(wrong, fmt.Sprintf("%s: /nodez has the command %q", r, page.Nodes[i].Command))
 		}
 		var status metav1.Status
 		client.read(&status, http.StatusNotFound, nodesPath+"/"+name)

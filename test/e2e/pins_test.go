@@ -160,7 +160,7 @@ func (p *pinned) testManInTheMiddle(t *testing.T, kubelet *selfSignedKubelet) {
 	p.awaitMetrics(t, "node", "first")
 }
 
-var acceptCommand = regexp.MustCompile(`to accept the new key: kubectl (.*?) -p '(data: \{second: .*?\})'`)
+var acceptCommand = regexp.MustCompile(`; the command: kubectl (.*?) -p '(data: \{second: .*?\})'`)
 
 // testRenewedCertificate renews the certificate of a kubelet, and accepts it with the command in the
 // log.

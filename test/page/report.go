@@ -33,7 +33,7 @@ func newReport(n int) *nodez.Report {
 		if why := problems[i%250]; why != "" {
 			d := why.Describe()
 			node.Diagnosis = nodez.Diagnosis{Reason: why, Problem: d.Problem, Cure: d.Cure, URL: why.URL(),
-				Error: fmt.Sprintf("node %q: %s (%s)", node.Name, d.Problem, d.Cure)}
+				Error: fmt.Sprintf("the request to %s failed", node.Address)}
 			node.State, node.MetricsAgeSeconds, node.Pods = nodez.Stale, nil, 0
 			if why != reason.StaleSamples {
 				node.State, node.FailingSince, node.LastSuccess, node.Failures = nodez.Failing, ago(i+45), nil, 3
