@@ -20,6 +20,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/server"
 )
 
@@ -70,7 +71,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		"maxProcs", runtime.GOMAXPROCS(0), "flags", args)
 	s, err := server.New(config)
 	if err != nil {
-		return withCure(err)
+		return reason.Explanation{Detail: err.Error(), Cure: portCure(err)}
 	}
 	return s.Run(ctx)
 }
@@ -97,20 +98,18 @@ func limitErrorLog() {
 	}
 }
 
-// withCure adds to an error about the port which flag to change. The library does not wrap the
-// system's error, so withCure recognizes it by its text.
-func withCure(err error) error {
+// portCure returns what to do if the server cannot listen on its port, or "". The library does not wrap the
+// system's error, so portCure recognizes it by its text.
+func portCure(err error) string {
 	text := err.Error()
-	if !strings.Contains(text, "failed to listen on") {
-		return err
-	}
 	switch {
+	case !strings.Contains(text, "failed to listen on"):
 	case strings.Contains(text, syscall.EADDRINUSE.Error()):
-		return fmt.Errorf("%w: another program uses the port; choose another port with --secure-port", err)
+		return "another program uses the port; choose another port with --secure-port"
 	case strings.Contains(text, syscall.EACCES.Error()):
-		return fmt.Errorf("%w: choose a port above 1023 with --secure-port, or add the capability NET_BIND_SERVICE", err)
+		return "choose a port above 1023 with --secure-port, or add the capability NET_BIND_SERVICE"
 	case strings.Contains(text, syscall.EADDRNOTAVAIL.Error()):
-		return fmt.Errorf("%w: set --bind-address to an address of this machine", err)
+		return "set --bind-address to an address of this machine"
 	}
-	return err
+	return ""
 }

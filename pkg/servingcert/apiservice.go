@@ -17,7 +17,7 @@ func (m *Manager) readAPIServices(ctx context.Context) ([]*apiService, error) {
 	services = slices.DeleteFunc(services, func(a *apiService) bool {
 		return !m.monitor.service.isBackendOf(a) || a.Spec.InsecureSkipTLSVerify
 	})
-	return services, withCure(err, "read an APIService", "get, watch and patch")
+	return services, requestError(err, "read an APIService", "get, watch and patch")
 }
 
 // writeBundle writes the bundle into an APIService. The patch has only the caBundle, so that all
@@ -35,7 +35,7 @@ func (m *Manager) writeBundle(ctx context.Context, a *apiService, s state) error
 	}
 	options := metav1.PatchOptions{FieldManager: fieldManager}
 	if _, err = m.monitor.client.Patch(ctx, a.Metadata.Name, types.MergePatchType, patch, options); err != nil {
-		return withCure(err, "write the caBundle of APIService "+a.Metadata.Name, "patch")
+		return requestError(err, "write the caBundle of APIService "+a.Metadata.Name, "patch")
 	}
 	m.writes.Allow()
 	klog.FromContext(ctx).Info("Wrote the caBundle of the APIService", "apiService", a.Metadata.Name,

@@ -44,5 +44,6 @@ func (m *Manager) publish(ctx context.Context, object *corev1.ConfigMap, err err
 }
 
 func (m *Manager) configMapError(verb string, err error) error {
-	return withCure(err, fmt.Sprintf("%s ConfigMap %s/%s of the CAs", verb, m.namespace, m.ConfigMap), "get and update")
+	action := fmt.Sprintf("%s ConfigMap %s/%s of the CAs", verb, m.namespace, m.ConfigMap)
+	return requestError(err, action, "get and update")
 }

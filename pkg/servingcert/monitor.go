@@ -67,7 +67,7 @@ func (m *Monitor) Run(ctx context.Context) {
 		requestCtx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 		_, err := m.read(requestCtx)
 		cancel()
-		text := fmt.Sprint(withCure(err, "read an APIService", "get"))
+		text := fmt.Sprint(requestError(err, "read an APIService", "get"))
 		if err != nil && text != logged && ctx.Err() == nil {
 			klog.FromContext(ctx).V(2).Info("Cannot check the APIServices", "error", text)
 		}

@@ -17,7 +17,7 @@ func (m *Manager) readSecret(ctx context.Context) (*corev1.Secret, error) {
 	if apierrors.IsNotFound(err) {
 		return m.createSecret(ctx)
 	}
-	return secret, withCure(err, "read "+m.secretName()+" of the serving certificate", "get, watch and update")
+	return secret, requestError(err, "read "+m.secretName()+" of the serving certificate", "get, watch and update")
 }
 
 // createSecret creates an empty Secret with the labels and annotations of the lost one. It applies
@@ -50,7 +50,7 @@ func (m *Manager) writeSecret(ctx context.Context, secret *corev1.Secret, s stat
 		return err
 	}
 	if _, err := m.secrets.Update(ctx, secret, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
-		return withCure(err, "write "+m.secretName()+" of the serving certificate", "update")
+		return requestError(err, "write "+m.secretName()+" of the serving certificate", "update")
 	}
 	m.writes.Allow()
 	klog.FromContext(ctx).Info("Wrote the Secret of the serving certificate", "secret", klog.KObj(secret),
@@ -58,9 +58,9 @@ func (m *Manager) writeSecret(ctx context.Context, secret *corev1.Secret, s stat
 	return nil
 }
 
-// withCure adds to the error of a request what failed and, if it is forbidden, the missing permission. It
-// returns conflicts as they are: another replica was faster.
-func withCure(err error, action, verbs string) error {
+// requestError returns the error of a request with what failed and, if it is forbidden, the missing permission.
+// It returns conflicts as they are: another replica was faster.
+func requestError(err error, action, verbs string) error {
 	switch {
 	case err == nil || apierrors.IsConflict(err):
 		return err
