@@ -2,8 +2,7 @@ package reason
 
 // Explanation is what users read about a failure. An empty field is left out.
 //
-// The parts stay apart until they are printed: whoever sent Detail can choose parts of it, but nothing of the
-// cure.
+// The parts stay apart until they are printed: a server can choose parts of Detail, but nothing of the cure.
 type Explanation struct {
 	Problem string
 	Detail  string // text of the error
