@@ -517,11 +517,16 @@ func TestPanicAffectsOneNode(t *testing.T) {
 	})
 }
 
+// TestLogOfFailures checks when a failure is logged: with the node, the problem, the error and, once, the cure.
 func TestLogOfFailures(t *testing.T) {
 	forbidden := func(context.Context, string) error { return errors.New("forbidden") }
 	var scrapes atomic.Int32
 	keys := func(context.Context, string) error {
-		return &reason.Error{Reason: reason.TLSKeyChanged, Err: fmt.Errorf("key %d", scrapes.Add(1)/6)}
+		return &reason.Error{Reason: reason.TLSKeyChanged, Err: fmt.Errorf("key %d", scrapes.Add(1)/6), Command: "accept"}
+	}
+	explained := func(err string) string {
+		d := reason.TLSKeyChanged.Describe()
+		return fmt.Sprintf(`err="%s: %s (%s; the command: accept)" node="n1"`, d.Problem, err, d.Cure)
 	}
 	for name, tc := range map[string]struct {
 		then fetchFunc
@@ -529,7 +534,7 @@ func TestLogOfFailures(t *testing.T) {
 	}{
 		"recovers":       {nil, []string{"Scraping failed", "works again"}},
 		"another reason": {forbidden, []string{"Scraping failed", "forbidden"}},
-		"another key":    {keys, []string{"Scraping failed", "key 0", "key 1"}},
+		"another key":    {keys, []string{"Scraping failed", explained("key 0"), explained("key 1")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, Config{}, fails, func(t *testing.T, c *cluster, s *Scraper) {
