@@ -18,8 +18,8 @@ import (
 	_ "k8s.io/component-base/logs/json/register" // for --logging-format=json
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
-	"github.com/kube-vitals/kube-vitals/pkg/resource"
 	"github.com/kube-vitals/kube-vitals/pkg/server"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 const (
@@ -143,7 +143,7 @@ func (o *options) config() server.Config {
 		validate()
 	}
 	c := o.Config
-	if !slices.Contains(o.resources, resource.EphemeralStorage) {
+	if !slices.Contains(o.resources, usage.EphemeralStorage) {
 		c.StorageInterval = 0
 	}
 	if !o.nodeEvents {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/kube-vitals/kube-vitals/pkg/resource"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 const (
@@ -32,9 +32,9 @@ func (o *options) addResourceFlags(fs *pflag.FlagSet) {
 
 func (o *options) validateResources() {
 	for _, name := range o.resources {
-		if name != resource.EphemeralStorage && !slices.Contains(defaultResources(), name) {
+		if name != usage.EphemeralStorage && !slices.Contains(defaultResources(), name) {
 			o.errorf("--resources: %q is not a resource that can be served; these are %s and %s", name,
-				strings.Join(defaultResources(), ", "), resource.EphemeralStorage)
+				strings.Join(defaultResources(), ", "), usage.EphemeralStorage)
 		}
 	}
 	for _, name := range defaultResources() {
@@ -42,7 +42,7 @@ func (o *options) validateResources() {
 			o.errorf("--resources must contain %s, which is always served: add it", name)
 		}
 	}
-	serves := slices.Contains(o.resources, resource.EphemeralStorage)
+	serves := slices.Contains(o.resources, usage.EphemeralStorage)
 	if serves && o.usesEngine() {
 		o.errorf("--resources: ephemeral-storage is read from kubelets, so it cannot be served with --source=prometheus: " +
 			"remove one of them")

@@ -38,7 +38,7 @@ func (n nodes) items(objects []*inventory.Object, now usage.Time) iter.Seq2[int,
 			*item = encode.Item{Object: o}
 			if node := n.view.Store.Node(o.Name, now); node != nil {
 				item.Usage = (*encode.Node)(node)
-				if resources := n.view.Resources.Node(o.Name, now); resources != nil {
+				if resources := n.view.Store.Resources.Node(o.Name, now); resources != nil {
 					item.Further = encode.Further{resources}
 				}
 			}

@@ -37,7 +37,7 @@ func (p pods) items(objects []*inventory.Object, now usage.Time) iter.Seq2[int, 
 		for i, pod := range p.view.PodUsages(objects, now) {
 			*item = encode.Item{Object: objects[i]}
 			if pod != nil {
-				item.Usage, item.Further = (*encode.Pod)(pod), p.view.Resources.Pod(objects[i].Node, pod, now)
+				item.Usage, item.Further = (*encode.Pod)(pod), p.view.Store.Resources.Pod(objects[i].Node, pod, now)
 			}
 			if !yield(i, item) {
 				return

@@ -10,7 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kube-vitals/kube-vitals/pkg/resource"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -127,14 +127,14 @@ func TestTableOfFurtherResources(t *testing.T) {
 	disk := func(bytes uint64) usage.Resource {
 		return usage.Resource{Name: "ephemeral-storage", Value: bytes, Unit: usage.Bytes}
 	}
-	c.View.Resources = resource.New()
-	report := func(node string, resources []usage.Resource, containers ...resource.ContainerResource) {
-		c.View.Resources.Put(node, "test", resource.Report{
-			At: at, Expires: at.Add(time.Minute), Node: resources, Containers: containers,
+	c.View.Store.Resources = store.NewResources()
+	report := func(node string, resources []usage.Resource, containers ...usage.ContainerResource) {
+		c.View.Store.Resources.Put(node, "test", usage.ResourceReport{
+			At: at, MaxAge: time.Minute, Node: resources, Containers: containers,
 		})
 	}
-	of := func(namespace, pod, container string, r usage.Resource) resource.ContainerResource {
-		return resource.ContainerResource{Namespace: namespace, Pod: pod, Container: container, Resource: r}
+	of := func(namespace, pod, container string, r usage.Resource) usage.ContainerResource {
+		return usage.ContainerResource{Namespace: namespace, Pod: pod, Container: container, Resource: r}
 	}
 	report("node-a", []usage.Resource{disk(5 << 30)})
 	report("", nil,

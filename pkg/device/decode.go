@@ -11,7 +11,6 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
-	"github.com/kube-vitals/kube-vitals/pkg/resource"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -36,7 +35,7 @@ const (
 
 // response is what a response has.
 type response struct {
-	containers []resource.ContainerResource
+	containers []usage.ContainerResource
 	series     []int // of each resource, the number of valid lines with different labels
 	age        time.Duration
 	skipped    map[string]int // number of series, by reason
@@ -113,7 +112,7 @@ func (d *decoder) decode(body io.Reader) (*response, error) {
 	for k, value := range d.values {
 		// Without a device whose value is not valid, the usage of a pod would be too low.
 		if r := &d.group.Resources[k.resource]; !d.unread[key{k.namespace, k.pod, "", k.resource}] {
-			d.out.containers = append(d.out.containers, resource.ContainerResource{
+			d.out.containers = append(d.out.containers, usage.ContainerResource{
 				Namespace: k.namespace, Pod: k.pod, Container: k.container,
 				Resource: usage.Resource{Name: r.Resource, Value: value, Unit: r.unit()},
 			})

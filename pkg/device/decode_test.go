@@ -20,7 +20,6 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/kube-vitals/kube-vitals/pkg/resource"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -332,7 +331,7 @@ func labelOf(metric *dto.Metric, names []string) string {
 	return ""
 }
 
-func total(containers []resource.ContainerResource) map[string]uint64 {
+func total(containers []usage.ContainerResource) map[string]uint64 {
 	values := map[string]uint64{}
 	for _, c := range containers {
 		values[fmt.Sprintf("%q %s", []string{c.Namespace, c.Pod, c.Container}, c.Name)] = c.Value

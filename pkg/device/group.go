@@ -14,7 +14,6 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/failure"
-	"github.com/kube-vitals/kube-vitals/pkg/resource"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -46,7 +45,7 @@ type target struct {
 // a node, which report the same devices.
 type active struct {
 	target *target
-	resource.Report
+	usage.ResourceReport
 }
 
 // run watches the pods and scrapes them until the context ends.
@@ -127,7 +126,7 @@ func (g *group) removeExpired(now usage.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for node, a := range g.active {
-		if now >= a.Expires {
+		if a.IsExpired(now) {
 			g.source.Sink.Remove(node, g.sinkName())
 			delete(g.active, node)
 		}
@@ -154,7 +153,7 @@ func (g *group) exporter(now usage.Time) health.Exporter {
 		e.Containers[g.Resources[i].Resource] = 0
 	}
 	for _, a := range g.active {
-		if now >= a.Expires {
+		if a.IsExpired(now) {
 			continue
 		}
 		e.Oldest = max(e.Oldest, now.Sub(a.At))

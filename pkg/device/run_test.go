@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/kube-vitals/kube-vitals/pkg/resource"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -86,7 +86,7 @@ func TestRun(t *testing.T) {
 	}
 	var synced atomic.Bool
 	clock := usage.NewClock(time.Now())
-	resources := resource.New()
+	resources := store.NewResources()
 	scraped := make(chan Result, 100)
 	source, err := New(Config{
 		File: file, Client: kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL}), Sink: resources, Clock: clock,

@@ -10,7 +10,6 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/backoff"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
-	"github.com/kube-vitals/kube-vitals/pkg/resource"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -74,9 +73,9 @@ func (g *group) finish(t *target, at usage.Time, r *response, err error) {
 	if a := g.active[node]; a != nil && !g.replaces(t, a, at) {
 		return
 	}
-	a := &active{t, resource.Report{At: at.Add(-r.age), Expires: at.Add(g.MaxAge - r.age), Containers: r.containers}}
+	a := &active{t, usage.ResourceReport{At: at.Add(-r.age), MaxAge: g.MaxAge, Containers: r.containers}}
 	g.active[node] = a
-	g.source.Sink.Put(node, g.sinkName(), a.Report)
+	g.source.Sink.Put(node, g.sinkName(), a.ResourceReport)
 }
 
 // sinkName returns the name of the source in the Sink, which no source but this group has.
@@ -85,7 +84,7 @@ func (g *group) sinkName() string { return "device/" + g.Name }
 // replaces reports whether the values of a target replace those that are served: the oldest pod that
 // can be scraped counts, so that no new pod decides.
 func (g *group) replaces(t *target, a *active, now usage.Time) bool {
-	return t == a.target || !g.isScraped(a.target) || a.target.health.Reason != "" || now >= a.Expires ||
+	return t == a.target || !g.isScraped(a.target) || a.target.health.Reason != "" || a.IsExpired(now) ||
 		byAge(t.pod, a.target.pod) < 0
 }
 

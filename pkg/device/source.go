@@ -16,7 +16,6 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
-	"github.com/kube-vitals/kube-vitals/pkg/resource"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -36,9 +35,9 @@ type Config struct {
 	AllowLoopback bool // whether exporters may have addresses of this machine; for tests
 }
 
-// Sink keeps the values. *resource.Store implements it.
+// Sink keeps the values. *store.Resources implements it.
 type Sink interface {
-	Put(node, source string, r resource.Report)
+	Put(node, source string, r usage.ResourceReport)
 	Remove(node, source string)
 }
 

@@ -20,18 +20,18 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
-	"github.com/kube-vitals/kube-vitals/pkg/resource"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 // world has the exporters of a cluster, their responses, and the store. It implements
 // http.RoundTripper.
 type world struct {
-	t         *testing.T
-	group     *group
-	resources *resource.Store
-	clock     usage.Clock
-	ctx       context.Context
+	t     *testing.T
+	group *group
+	store *store.Store
+	clock usage.Clock
+	ctx   context.Context
 
 	mu       sync.Mutex
 	respond  map[string]func(*http.Request) (*http.Response, error) // by host and port
@@ -47,11 +47,11 @@ func run(t *testing.T, f func(t *testing.T, w *world)) {
 		e := &parse(t, testConfig).Exporters[0]
 		e.Interval, e.Timeout, e.MaxAge = 10*time.Second, 5*time.Second, 30*time.Second
 		w := &world{
-			t: t, resources: resource.New(), clock: usage.NewClock(time.Now()), ctx: t.Context(),
+			t: t, store: &store.Store{Resources: store.NewResources()}, clock: usage.NewClock(time.Now()), ctx: t.Context(),
 			respond: map[string]func(*http.Request) (*http.Response, error){}, requests: map[string][]time.Time{},
 		}
 		source := newSource(Config{
-			Sink: w.resources, Scraped: w.scraped, Clock: w.clock,
+			Sink: w.store.Resources, Scraped: w.scraped, Clock: w.clock,
 			IsKnown: func(node, _, pod, _ string) bool { return strings.HasSuffix(pod, node) },
 		})
 		w.group = source.newGroup(e, w)
@@ -134,7 +134,7 @@ func (g *group) remove(ctx context.Context, pod *corev1.Pod) {
 
 // value returns the value of x.org/sum of the container c of a pod, or -1.
 func (w *world) value(node, pod string) int {
-	containers := w.resources.Pod(node, &usage.Pod{
+	containers := w.store.Resources.Pod(node, &usage.Pod{
 		Namespace: "n", Name: pod, Containers: []usage.Container{{Name: "c"}},
 	}, w.clock.At(time.Now()))
 	for _, list := range containers {
@@ -449,7 +449,7 @@ func TestPodChanges(t *testing.T) {
 // TestExpiredValuesAreFreed checks that nothing stays in memory of nodes that are gone.
 func TestExpiredValuesAreFreed(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
-		removed := &removals{Sink: w.resources}
+		removed := &removals{Sink: w.store.Resources}
 		w.group.source.Sink = removed
 		w.set("10.0.0.1:1", series("a-n1", 1))
 		e := w.start("e", "n1", "10.0.0.1", 0)
@@ -507,7 +507,7 @@ func TestTimestampsOfRemovedPods(t *testing.T) {
 		w.start("e", "n1", "10.0.0.1", 0)
 		time.Sleep(30 * time.Second)
 		w.want("before the removal", "n1", "a-n1", 1000)
-		w.resources.RemovePod("n1", "n", "a-n1", w.clock.At(time.Now()))
+		w.store.RemovePod("n1", "n", "a-n1", w.clock.At(time.Now()))
 		for range 98 {
 			w.want("after the removal", "n1", "a-n1", -1)
 			time.Sleep(100 * time.Millisecond)
@@ -520,15 +520,15 @@ func TestTimestampsOfRemovedPods(t *testing.T) {
 // TestNameOfAnotherSource checks that an exporter can have the name of another source of the store.
 func TestNameOfAnotherSource(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
-		w.group.Name = resource.EphemeralStorage
-		w.resources.Put("n1", resource.EphemeralStorage, resource.Report{
-			Expires: w.clock.At(time.Now()).Add(time.Hour), Node: []usage.Resource{{Name: resource.EphemeralStorage, Value: 5}},
+		w.group.Name = usage.EphemeralStorage
+		w.store.Resources.Put("n1", usage.EphemeralStorage, usage.ResourceReport{
+			At: w.clock.At(time.Now()), MaxAge: time.Hour, Node: []usage.Resource{{Name: usage.EphemeralStorage, Value: 5}},
 		})
 		w.set("10.0.0.1:1", series("a-n1", 1))
 		w.start("e", "n1", "10.0.0.1", 0)
 		time.Sleep(startWindow)
 		w.want("after the start", "n1", "a-n1", 1000)
-		if got := w.resources.Node("n1", w.clock.At(time.Now())); len(got) != 1 || got[0].Value != 5 {
+		if got := w.store.Resources.Node("n1", w.clock.At(time.Now())); len(got) != 1 || got[0].Value != 5 {
 			t.Errorf("got %v of the other source", got)
 		}
 	})

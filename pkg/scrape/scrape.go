@@ -55,7 +55,7 @@ type Sink interface {
 	// PutSummary stores the kubelet-reported rates of a summary right after a scrape, and returns
 	// what is missing then. It must not retain s.
 	PutSummary(node string, s *usage.Scrape) []usage.Missing
-	// Forget drops a node.
+	// Forget drops a node, and what the StorageSink stored of it.
 	Forget(node string)
 }
 
@@ -191,9 +191,6 @@ func (s *Scraper) Delete(name string) {
 	defer t.mu.Unlock()
 	t.deleted = true
 	s.Sink.Forget(name)
-	if s.Storage.Interval > 0 {
-		s.Storage.Sink.Forget(name)
-	}
 	s.Fetcher.Forget(name)
 }
 

@@ -29,8 +29,6 @@ type Storage struct {
 type StorageSink interface {
 	// Put stores a successful response. It must not retain s.
 	Put(node string, s *usage.Scrape)
-	// Forget drops a node.
-	Forget(node string)
 }
 
 // storageState is what is known of a node's requests for ephemeral storage. The target's lock guards

@@ -19,8 +19,6 @@ func (s storageSink) Put(node string, _ *usage.Scrape) {
 	s.set(func() { s.storagePut = append(s.storagePut, node) })
 }
 
-func (s storageSink) Forget(node string) { s.forget("storage " + node) }
-
 // withStorage returns a Config with requests for storage every minute.
 func withStorage(ready func() bool) Config {
 	return Config{Storage: Storage{Interval: time.Minute, Ready: ready}}
@@ -158,7 +156,7 @@ func TestStorageThatHangs(t *testing.T) {
 		s.Delete("n0")
 		pass(time.Second)
 		slices.Sort(c.forgotten)
-		if got := strings.Join(c.forgotten, ", "); got != "fetcher n0, fetcher n0, sink n0, storage n0" ||
+		if got := strings.Join(c.forgotten, ", "); got != "fetcher n0, fetcher n0, sink n0" ||
 			len(c.storagePut) != 0 {
 			t.Errorf("stored %v, forgot %s, want the second fetcher when the request ended", c.storagePut, got)
 		}

@@ -15,7 +15,6 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
-	"github.com/kube-vitals/kube-vitals/pkg/resource"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -78,9 +77,7 @@ func newAssembly(c Config) (*assembly, error) {
 func newView(c Config, clock usage.Clock) *view.View {
 	v := &view.View{Nodes: inventory.New()}
 	v.Pods = inventory.NewNotifying(func(old *inventory.Object) {
-		now := clock.At(time.Now())
-		v.Store.RemovePod(old.Node, old.Namespace, old.Name, now)
-		v.Resources.RemovePod(old.Node, old.Namespace, old.Name, now)
+		v.Store.RemovePod(old.Node, old.Namespace, old.Name, clock.At(time.Now()))
 	})
 	v.Store = store.New(store.Config{
 		MaxSampleAge: c.MaxSampleAge, RateWindow: c.RateWindow, MaxContainers: maxContainers,
@@ -96,7 +93,7 @@ func newView(c Config, clock usage.Clock) *view.View {
 		},
 	})
 	if c.Devices.File != "" || c.StorageInterval > 0 {
-		v.Resources = resource.New()
+		v.Store.Resources = store.NewResources()
 	}
 	return v
 }

@@ -17,7 +17,7 @@ func (a *assembly) addDevices() error {
 		return nil
 	}
 	c := a.Devices
-	c.Client, c.Sink, c.Clock, c.AllowLoopback = a.clients, a.view.Resources, a.clock, a.Kubelet.AllowLoopback
+	c.Client, c.Sink, c.Clock, c.AllowLoopback = a.clients, a.view.Store.Resources, a.clock, a.Kubelet.AllowLoopback
 	c.Synced = func() bool { return a.watches.PodsSynced() == nil }
 	c.IsKnown = func(node, namespace, pod, container string) bool {
 		o := boundPod(a.view.Pods, node, namespace, pod)

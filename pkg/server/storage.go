@@ -8,8 +8,8 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
-	"github.com/kube-vitals/kube-vitals/pkg/resource"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
 )
 
 // storageIntervals is the age in intervals at which the ephemeral storage of nodes and pods expires.
@@ -24,7 +24,7 @@ func (a *assembly) storageConfig() scrape.Storage {
 	maxAge := storageIntervals * max(a.StorageInterval, a.Resolution)
 	return scrape.Storage{
 		Interval: a.StorageInterval,
-		Sink:     &resource.StorageSink{Store: a.view.Resources, MaxAge: maxAge, IsBound: a.isBound},
+		Sink:     &store.StorageSink{Resources: a.view.Store.Resources, MaxAge: maxAge, IsBound: a.isBound},
 		Ready:    a.synced,
 		Observe:  a.instruments.registerStorage(),
 	}

@@ -14,7 +14,7 @@ import (
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
-	"github.com/kube-vitals/kube-vitals/pkg/resource"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/view"
 )
 
@@ -109,10 +109,10 @@ func TestStorageExpires(t *testing.T) {
 		time.Minute: 3 * time.Minute, 10 * time.Second: 45 * time.Second,
 	} {
 		a := assembly{
-			Config: Config{StorageInterval: interval, Resolution: 15 * time.Second}, view: &view.View{},
+			Config: Config{StorageInterval: interval, Resolution: 15 * time.Second}, view: &view.View{Store: &store.Store{}},
 			instruments: newTestInstruments(),
 		}
-		if got := a.storageConfig().Sink.(*resource.StorageSink).MaxAge; got != want {
+		if got := a.storageConfig().Sink.(*store.StorageSink).MaxAge; got != want {
 			t.Errorf("with an interval of %v: got a maximum age of %v, want %v", interval, got, want)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // rememberFor is how long containers that ended and pods that were removed are remembered, so that
-// they are not considered new if they are reported again.
+// they are not considered new if they are reported again: no response takes longer to arrive.
 const rememberFor = 2 * time.Minute
 
 // maxRemoved is the number of remembered removals at which those older than rememberFor are dropped
@@ -99,6 +99,11 @@ func (n *node) removePod(key podKey, at usage.Time) {
 // tell them and the next ones apart.
 func (n *node) forgetRemoved(now usage.Time) {
 	if !n.clock.isSuspect(now) {
-		maps.DeleteFunc(n.removed, func(_ podKey, at usage.Time) bool { return now.Sub(at) > rememberFor })
+		forgetRemovals(n.removed, now)
 	}
+}
+
+// forgetRemovals forgets the pods that were removed more than rememberFor ago.
+func forgetRemovals[K comparable](removed map[K]usage.Time, now usage.Time) {
+	maps.DeleteFunc(removed, func(_ K, at usage.Time) bool { return now.Sub(at) > rememberFor })
 }

@@ -1,5 +1,5 @@
 // Package store keeps the latest usage of every node and pod: the samples that rates are computed
-// from, and the snapshots that are served.
+// from, the snapshots that are served, and the usage of further resources (Resources).
 //
 // Put compares a scrape with the previous samples, computes the rates, and publishes a snapshot of
 // each complete pod; a read is a lookup. The store reads no clock and does no I/O, and holds no
@@ -51,6 +51,9 @@ type ContainerState struct {
 // Store holds the usage of a cluster. It is safe for concurrent use, but calls to Put, PutSummary
 // and Forget for the same node must not overlap.
 type Store struct {
+	// Resources has the usage of further resources of the same nodes and pods; nil: there are none.
+	Resources *Resources
+
 	config Config
 	counts counts
 
@@ -87,14 +90,16 @@ func (s *Store) PutSummary(nodeName string, summary *usage.Scrape) []usage.Missi
 
 // Forget drops a node and its pods.
 func (s *Store) Forget(nodeName string) {
+	s.Resources.forget(nodeName)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.nodes, nodeName)
 }
 
-// RemovePod drops the metrics of a pod that the API server deleted, at the time now. Later samples
-// of the deleted pod are ignored.
+// RemovePod drops the metrics of a pod that the API server deleted, at the time now. What is reported later
+// of the deleted pod is ignored.
 func (s *Store) RemovePod(nodeName, namespace, name string, now usage.Time) {
+	s.Resources.removePod(usage.PodKey{Node: nodeName, Namespace: namespace, Name: name}, now)
 	n := s.node(nodeName)
 	if n == nil {
 		return
@@ -191,7 +196,7 @@ func firstByte(s string) int {
 }
 
 func (s *Store) isExpired(asOf, now usage.Time) bool {
-	return now.Sub(asOf) > s.config.MaxSampleAge
+	return asOf.IsExpired(s.config.MaxSampleAge, now)
 }
 
 // node returns the state of a node, or nil if it is unknown.

@@ -33,6 +33,9 @@ func (t Time) Sub(u Time) time.Duration { return time.Duration(t - u) }
 // Add returns t + d.
 func (t Time) Add(d time.Duration) Time { return t + Time(d) }
 
+// IsExpired reports whether what was sampled at t is older than maxAge at the time now, so that it is not served.
+func (t Time) IsExpired(maxAge time.Duration, now Time) bool { return now.Sub(t) > maxAge }
+
 // Time converts to the standard library's type, in UTC.
 func (t Time) Time() time.Time {
 	if t == 0 {
@@ -272,6 +275,32 @@ const (
 	Bytes Unit = iota // printed with binary suffixes: 2Mi
 	Milli             // thousandths, printed with decimal suffixes: 250m
 )
+
+// EphemeralStorage is the resource that the samples of Scrape.Storage are of.
+const EphemeralStorage = "ephemeral-storage"
+
+// ContainerResource is the usage of a resource by a container. If a ResourceReport has several of one
+// container and resource, they are added. If Container is empty, it is what the pod uses outside of
+// its containers, which is served with the first container: only containers have usage in the API.
+type ContainerResource struct {
+	Namespace, Pod, Container string
+	Resource
+}
+
+// ResourceReport is what one source reports of one node.
+type ResourceReport struct {
+	At     Time          // when it was requested, or measured if that is known to be earlier
+	MaxAge time.Duration // at which it expires
+
+	Node       []Resource
+	Containers []ContainerResource
+	// Whole is set if a pod must not be served with the values of only some of its containers. If it
+	// is not set, a container without a value has 0 if another one of its pod has a value.
+	Whole bool
+}
+
+// IsExpired reports whether the report is not served at the time now.
+func (r *ResourceReport) IsExpired(now Time) bool { return r.At.IsExpired(r.MaxAge, now) }
 
 // Node is the usage of a node. It is immutable once published.
 type Node struct {

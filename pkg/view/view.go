@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
-	"github.com/kube-vitals/kube-vitals/pkg/resource"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 )
 
@@ -18,7 +17,6 @@ import (
 type View struct {
 	Pods, Nodes *inventory.Index // pods that have not ended; only running ones have usage
 	Store       *store.Store
-	Resources   *resource.Store // nil: there are no further resources
 }
 
 // RunningPod returns the running pod of that name, or nil.

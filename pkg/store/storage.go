@@ -1,4 +1,4 @@
-package resource
+package store
 
 import (
 	"cmp"
@@ -7,9 +7,6 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// EphemeralStorage is the resource that a StorageSink stores.
-const EphemeralStorage = "ephemeral-storage"
-
 // maxStorageLag is how long before a response the kubelet may have measured what it reports. It
 // measures nodes every 10 to 30 seconds, and some part of each pod at every request.
 const maxStorageLag = time.Minute
@@ -17,8 +14,8 @@ const maxStorageLag = time.Minute
 // StorageSink stores the local ephemeral storage that kubelets report. All fields are
 // required.
 type StorageSink struct {
-	Store  *Store
-	MaxAge time.Duration // after which values expire, from the request on
+	Resources *Resources
+	MaxAge    time.Duration // at which values expire, from the request on
 	// IsBound reports whether a pod is bound to a node. uid is the pod's UID as the kubelet reports it.
 	IsBound func(node, namespace, pod, uid string) bool
 }
@@ -27,16 +24,16 @@ type StorageSink struct {
 // ignored, and so is what the kubelet measured too long ago. It does not retain scrape.
 func (s *StorageSink) Put(node string, scrape *usage.Scrape) {
 	at := cmp.Or(scrape.Sent, scrape.At)
-	r := Report{At: at, Expires: at.Add(s.MaxAge), Whole: true}
-	r.Containers = make([]ContainerResource, 0, len(scrape.Storage))
-	var pod ContainerResource // of the previous sample
+	r := usage.ResourceReport{At: at, MaxAge: s.MaxAge, Whole: true}
+	r.Containers = make([]usage.ContainerResource, 0, len(scrape.Storage))
+	var pod usage.ContainerResource // of the previous sample
 	isBound := false
 	for i := range scrape.Storage {
 		sample := &scrape.Storage[i]
 		if scrape.Date != 0 && sample.At != 0 && scrape.Date.Sub(sample.At) > maxStorageLag {
 			continue
 		}
-		used := usage.Resource{Name: EphemeralStorage, Value: sample.Bytes, Unit: usage.Bytes}
+		used := usage.Resource{Name: usage.EphemeralStorage, Value: sample.Bytes, Unit: usage.Bytes}
 		if len(sample.Pod) == 0 {
 			r.Node = append(r.Node, used)
 			continue
@@ -50,8 +47,5 @@ func (s *StorageSink) Put(node string, scrape *usage.Scrape) {
 			r.Containers = append(r.Containers, pod)
 		}
 	}
-	s.Store.Put(node, EphemeralStorage, r)
+	s.Resources.Put(node, usage.EphemeralStorage, r)
 }
-
-// Forget drops a node.
-func (s *StorageSink) Forget(node string) { s.Store.Remove(node, EphemeralStorage) }

@@ -1,4 +1,4 @@
-package resource
+package store
 
 import (
 	"fmt"
@@ -49,7 +49,8 @@ func TestStorageSink(t *testing.T) {
 			"[80 20] []"},
 		{"empty", usage.Scrape{}, "[] []"},
 	} {
-		sink := &StorageSink{Store: New(), MaxAge: time.Minute}
+		s := withResources()
+		sink := &StorageSink{Resources: s.Resources, MaxAge: time.Minute}
 		sink.IsBound = func(node, namespace, pod, uid string) bool {
 			return node == "node1" && namespace == "default" && (pod == "web" || pod == "db") && uid == "u1"
 		}
@@ -57,7 +58,7 @@ func TestStorageSink(t *testing.T) {
 		show := func() string {
 			values := func(list []usage.Resource) (all []string) {
 				for _, r := range list {
-					if r.Name != EphemeralStorage || r.Unit != usage.Bytes {
+					if r.Name != usage.EphemeralStorage || r.Unit != usage.Bytes {
 						t.Errorf("%s: got %+v", tt.name, r)
 					}
 					all = append(all, fmt.Sprint(r.Value))
@@ -65,20 +66,20 @@ func TestStorageSink(t *testing.T) {
 				return all
 			}
 			var pods []string
-			for _, c := range sink.Store.Pod("node1", podOf("web", "a", "b"), now) {
+			for _, c := range sink.Resources.Pod("node1", podOf("web", "a", "b"), now) {
 				pods = append(pods, values(c)...)
 			}
-			return fmt.Sprint(pods, values(sink.Store.Node("node1", now)))
+			return fmt.Sprint(pods, values(sink.Resources.Node("node1", now)))
 		}
 		tt.scrape.Sent = now
 		tt.scrape.At = now.Add(time.Second)
 		for _, n := range []string{"node1", "node2"} { // a pod that another node reports does not count
 			sink.Put(n, &tt.scrape)
 		}
-		if got := sink.Store.Pod("node2", podOf("web", "a", "b"), now); got != nil {
+		if got := sink.Resources.Pod("node2", podOf("web", "a", "b"), now); got != nil {
 			t.Errorf("%s: got %v of a pod on another node", tt.name, got)
 		}
-		now = now.Add(time.Minute - 1)
+		now = now.Add(time.Minute)
 		if got := show(); got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
 		}
@@ -88,12 +89,12 @@ func TestStorageSink(t *testing.T) {
 		}
 		now--
 		// The response arrives after the pod was deleted, but before a new one of its name has usage.
-		sink.Store.RemovePod("node1", "default", "web", tt.scrape.Sent.Add(time.Second/2))
+		s.RemovePod("node1", "default", "web", tt.scrape.Sent.Add(time.Second/2))
 		sink.Put("node1", &tt.scrape)
-		if got := sink.Store.Pod("node1", podOf("web", "a", "b"), now); got != nil {
+		if got := sink.Resources.Pod("node1", podOf("web", "a", "b"), now); got != nil {
 			t.Errorf("%s: got %v of a deleted pod", tt.name, got)
 		}
-		if sink.Forget("node1"); show() != "[] []" {
+		if s.Forget("node1"); show() != "[] []" {
 			t.Errorf("%s: got %s of a deleted node", tt.name, show())
 		}
 	}
@@ -115,7 +116,7 @@ func nodeStorage() *usage.Scrape {
 // BenchmarkStorageSink stores the samples of a node with 64 containers, and reports the memory that is
 // kept for a container.
 func BenchmarkStorageSink(b *testing.B) {
-	sink := &StorageSink{Store: New(), MaxAge: time.Minute}
+	sink := &StorageSink{Resources: NewResources(), MaxAge: time.Minute}
 	sink.IsBound = func(_, _, _, _ string) bool { return true }
 	s := nodeStorage()
 	const nodes = 500
