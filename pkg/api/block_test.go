@@ -23,7 +23,7 @@ import (
 // Index. Each list, whole and in pages of several sizes, must have what a GET returns of each object.
 // The page of nodes must count the same pods.
 func TestBlocks(t *testing.T) {
-	const batch = store.LookupBatch
+	const batch = usage.ReadAhead
 	const nodeCount, podCount = 3*batch + 5, 8*batch + 7
 	random := rand.New(rand.NewPCG(1, 2))
 	s := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 1000})

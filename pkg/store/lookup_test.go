@@ -80,7 +80,7 @@ func TestPodsAreFound(t *testing.T) {
 		}
 	}
 	stale := &usage.Pod{}
-	for _, length := range []int{1, 2, LookupBatch - 1, LookupBatch} {
+	for _, length := range []int{1, 2, usage.ReadAhead - 1, usage.ReadAhead} {
 		random.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 		s.Pods(nil, nil, at(30))
 		for keys := range slices.Chunk(keys, length) {
@@ -125,7 +125,7 @@ func TestReadsDuringChanges(t *testing.T) {
 			s.Forget(node)
 		})
 	}
-	var keys [LookupBatch]usage.PodKey
+	var keys [usage.ReadAhead]usage.PodKey
 	for i := range keys {
 		keys[i] = usage.PodKey{Node: fmt.Sprint("node-", i%3), Namespace: "n", Name: fmt.Sprint("pod-", i)}
 	}

@@ -121,28 +121,24 @@ func (s *Store) Node(name string, now usage.Time) *usage.Node {
 	return nil
 }
 
-// Pod looks up one pod as Pods does.
+// Pod returns the usage of a whole pod, as reported by the node to which it is bound, or nil if it has none
+// that is valid at the time now.
 func (s *Store) Pod(nodeName, namespace, name string, now usage.Time) *usage.Pod {
-	var found [1]*usage.Pod
-	s.Pods(found[:], []usage.PodKey{{Node: nodeName, Namespace: namespace, Name: name}}, now)
-	return found[0]
+	key, snapshots := podKey{namespace, name}, s.node(nodeName).published()
+	hash := key.hash()
+	return s.valid(snapshots.get(key, hash, snapshots.find(hash)), now)
 }
 
-// LookupBatch is the largest number of pods that Pods looks up.
-const LookupBatch = 32
-
-// Pods sets each element of found to the usage of the whole pod with the key of the same index, as
-// reported by the node to which it is bound, or to nil if it has none that is valid at the time now.
+// Pods sets each element of found to what Pod returns for the key of the same index. There must be no more
+// than usage.ReadAhead.
 //
-// The pods of a large cluster do not fit into the caches of the processor, so lookups wait for
-// memory. Each loop reads one thing for many pods, and the processor waits for all of them at the
-// same time (BenchmarkAllPods in pkg/api, docs/dev/measurements.md).
+// Each loop reads one thing for many pods: see usage.ReadAhead, and BenchmarkAllPods in pkg/api.
 func (s *Store) Pods(found []*usage.Pod, keys []usage.PodKey, now usage.Time) {
 	var (
-		hashes    [LookupBatch]uint32
-		nodes     [LookupBatch]*node
-		snapshots [LookupBatch]*podSnapshots
-		positions [LookupBatch]int
+		hashes    [usage.ReadAhead]uint32
+		nodes     [usage.ReadAhead]*node
+		snapshots [usage.ReadAhead]*podSnapshots
+		positions [usage.ReadAhead]int
 	)
 	read := 0 // makes the compiler keep reads whose only purpose is to begin them early
 	for i := range keys {
@@ -180,10 +176,7 @@ func (s *Store) Pods(found []*usage.Pod, keys []usage.PodKey, now usage.Time) {
 	}
 	for i := range keys {
 		key := podKey{keys[i].Namespace, keys[i].Name}
-		found[i] = snapshots[i].get(key, hashes[i], positions[i])
-		if p := found[i]; p != nil && s.isExpired(p.AsOf, now) {
-			found[i] = nil
-		}
+		found[i] = s.valid(snapshots[i].get(key, hashes[i], positions[i]), now)
 	}
 	runtime.KeepAlive(read)
 }
@@ -193,6 +186,14 @@ func firstByte(s string) int {
 		return 0
 	}
 	return int(s[0])
+}
+
+// valid returns the snapshot, or nil if it has expired.
+func (s *Store) valid(p *usage.Pod, now usage.Time) *usage.Pod {
+	if p == nil || s.isExpired(p.AsOf, now) {
+		return nil
+	}
+	return p
 }
 
 func (s *Store) isExpired(asOf, now usage.Time) bool {

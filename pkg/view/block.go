@@ -6,17 +6,15 @@ import (
 	"slices"
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
-	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// PodUsages yields the index of each of these running pods and its usage, or nil if there is none to
-// serve at that time. It looks up a block of pods at the same time. What a lookup reads of so many fits
-// into the first cache of a processor.
+// PodUsages yields the index of each of these running pods and what PodUsage returns of it. It looks up a
+// block of pods at the same time.
 func (v *View) PodUsages(pods []*inventory.Object, now usage.Time) iter.Seq2[int, *usage.Pod] {
 	return func(yield func(int, *usage.Pod) bool) {
-		index, found := 0, make([]*usage.Pod, min(len(pods), store.LookupBatch))
-		for block := range slices.Chunk(pods, store.LookupBatch) {
+		index, found := 0, make([]*usage.Pod, min(len(pods), usage.ReadAhead))
+		for block := range slices.Chunk(pods, usage.ReadAhead) {
 			found = found[:len(block)]
 			v.lookUp(found, block, now)
 			for _, pod := range found {
@@ -31,7 +29,7 @@ func (v *View) PodUsages(pods []*inventory.Object, now usage.Time) iter.Seq2[int
 
 // lookUp sets found to the usage of a block of pods.
 func (v *View) lookUp(found []*usage.Pod, block []*inventory.Object, now usage.Time) {
-	var keys [store.LookupBatch]usage.PodKey
+	var keys [usage.ReadAhead]usage.PodKey
 	for i, o := range block {
 		keys[i] = usage.PodKey{Node: o.Node, Namespace: o.Namespace, Name: o.Name}
 	}

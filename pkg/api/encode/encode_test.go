@@ -198,7 +198,7 @@ func FuzzEncode(f *testing.F) {
 		pods.ListMeta, nodes.ListMeta = g.listMeta(), g.listMeta()
 		size := g.IntN(5)
 		if g.IntN(20) == 0 {
-			size += 2 * prefetched
+			size += 2 * usage.ReadAhead
 		}
 		for range size {
 			pod := g.pod()

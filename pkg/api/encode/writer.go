@@ -96,19 +96,12 @@ func (w *writer) encodeLabels(
 	return slot.encoded
 }
 
-// prefetched is the number of Items that prefetch reads at once. Their memory fits into the first
-// cache of a processor.
-const prefetched = 32
-
-// prefetch reads what encoding the next Items reads, if i is the first of them. The Items of a long
-// list are not in the caches of the processor, and encoding would wait for one after the other. Here,
-// the reads do not depend on each other, so the processor does many at the same time. docs/dev/measurements.md
-// has what that saves.
+// prefetch reads what encoding the next Items reads, if i is the first of usage.ReadAhead.
 func prefetch(items []Item, i int) {
-	if i%prefetched != 0 {
+	if i%usage.ReadAhead != 0 {
 		return
 	}
-	items = items[i:min(i+prefetched, len(items))]
+	items = items[i:min(i+usage.ReadAhead, len(items))]
 	read := 0 // without it, the compiler would remove the reads
 	for i := range items {
 		o := items[i].Object
