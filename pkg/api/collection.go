@@ -31,8 +31,9 @@ type resourceType interface {
 	// list returns the nodes, or the running pods in a namespace (in all if it is ""), that match, sorted by
 	// namespace and name. The slice belongs to the caller.
 	list(namespace string, selector labels.Selector) []*inventory.Object
-	// items yields the index of each object and its usage and further resources, or no Usage if there
-	// is none to serve. The Item is valid until the next one.
+	// item returns an object with its usage and further resources, or without Usage if there is none to serve.
+	item(o *inventory.Object, now usage.Time) encode.Item
+	// items yields the index of each object and what item returns of it. The Item is valid until the next one.
 	items(objects []*inventory.Object, now usage.Time) iter.Seq2[int, *encode.Item]
 }
 
@@ -60,22 +61,19 @@ func (c *collection) Get(ctx context.Context, name string, _ *metav1.GetOptions)
 	if o == nil {
 		return nil, c.notFound(ctx, name, false, now)
 	}
-	objects := []*inventory.Object{o}
-	c.noteRead(objects)
+	c.noteRead(o)
 	at := c.config.Clock.At(now)
-	for _, item := range c.items(objects, at) {
-		if item.Usage == nil {
-			break
-		}
-		need := newDemand(ctx)
-		need.add(o, item.Usage.NumContainers())
-		if err := reserve(ctx, need); err != nil {
-			return nil, err
-		}
-		c.config.ObserveAge(c.name(), at.Sub(item.Usage.SampledAt()))
-		return c.encoder.NewItem(c.kind(), now, item), nil
+	item := c.item(o, at)
+	if item.Usage == nil {
+		return nil, c.notFound(ctx, name, true, now)
 	}
-	return nil, c.notFound(ctx, name, true, now)
+	need := newDemand(ctx)
+	need.add(o, item.Usage.NumContainers())
+	if err := reserve(ctx, need); err != nil {
+		return nil, err
+	}
+	c.config.ObserveAge(c.name(), at.Sub(item.Usage.SampledAt()))
+	return c.encoder.NewItem(c.kind(), now, &item), nil
 }
 
 // List implements rest.Lister.
@@ -130,7 +128,7 @@ func (c *collection) page(ctx context.Context, q *query, objects []*inventory.Ob
 		c.config.ObserveAge(c.name(), at.Sub(oldest))
 	}
 	if q.selects() {
-		c.noteRead(objects)
+		c.noteRead(objects...)
 	}
 	return list, nil
 }

@@ -23,25 +23,29 @@ func (nodes) GetSingularName() string { return "nodemetrics" }
 func (nodes) kind() encode.Kind       { return encode.NodeMetrics }
 func (nodes) name() string            { return "nodes" }
 
-func (n nodes) get(namespace, name string) *inventory.Object {
-	return n.view.Nodes.Get(namespace, name)
-}
+func (n nodes) get(_, name string) *inventory.Object { return n.view.Node(name) }
 
 func (n nodes) list(namespace string, selector labels.Selector) []*inventory.Object {
 	return n.view.Nodes.List(namespace, selector)
+}
+
+func (n nodes) item(o *inventory.Object, now usage.Time) encode.Item {
+	node := n.view.NodeUsage(o.Name, now)
+	if node == nil {
+		return encode.Item{Object: o}
+	}
+	item := encode.Item{Object: o, Usage: (*encode.Node)(node)}
+	if resources := n.view.NodeResources(o.Name, now); resources != nil {
+		item.Further = encode.Further{resources}
+	}
+	return item
 }
 
 func (n nodes) items(objects []*inventory.Object, now usage.Time) iter.Seq2[int, *encode.Item] {
 	return func(yield func(int, *encode.Item) bool) {
 		item := &encode.Item{}
 		for i, o := range objects {
-			*item = encode.Item{Object: o}
-			if node := n.view.Store.Node(o.Name, now); node != nil {
-				item.Usage = (*encode.Node)(node)
-				if resources := n.view.Store.Resources.Node(o.Name, now); resources != nil {
-					item.Further = encode.Further{resources}
-				}
-			}
+			*item = n.item(o, now)
 			if !yield(i, item) {
 				return
 			}

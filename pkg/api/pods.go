@@ -31,17 +31,26 @@ func (p pods) list(namespace string, selector labels.Selector) []*inventory.Obje
 	return p.view.RunningPods(namespace, selector)
 }
 
+func (p pods) item(o *inventory.Object, now usage.Time) encode.Item {
+	return p.itemOf(o, p.view.PodUsage(o, now), now)
+}
+
 func (p pods) items(objects []*inventory.Object, now usage.Time) iter.Seq2[int, *encode.Item] {
 	return func(yield func(int, *encode.Item) bool) {
 		item := &encode.Item{}
 		for i, pod := range p.view.PodUsages(objects, now) {
-			*item = encode.Item{Object: objects[i]}
-			if pod != nil {
-				item.Usage, item.Further = (*encode.Pod)(pod), p.view.Store.Resources.Pod(objects[i].Node, pod, now)
-			}
+			*item = p.itemOf(objects[i], pod, now)
 			if !yield(i, item) {
 				return
 			}
 		}
 	}
+}
+
+// itemOf returns a pod with that usage, which may be nil.
+func (p pods) itemOf(o *inventory.Object, pod *usage.Pod, now usage.Time) encode.Item {
+	if pod == nil {
+		return encode.Item{Object: o}
+	}
+	return encode.Item{Object: o, Usage: (*encode.Pod)(pod), Further: p.view.PodResources(o, pod, now)}
 }

@@ -27,10 +27,9 @@ import (
 
 // Config configures Pods and Nodes.
 type Config struct {
-	Pods, Nodes *inventory.Index
-	Samples     Samples
-	Source      health.Source
-	Lookup      Lookup
+	View   View
+	Source health.Source
+	Lookup Lookup
 
 	SelectsNodes bool          // whether only some of the nodes are scraped
 	Resolution   time.Duration // between two scrapes of a node
@@ -38,10 +37,14 @@ type Config struct {
 	Clock        usage.Clock
 }
 
-// Samples has the samples of nodes and pods. *store.Store implements it.
-type Samples interface {
-	NodeFacts(node string) (store.Facts, bool)
-	PodFacts(node, namespace, name string) (store.PodFacts, bool)
+// View has the known nodes and pods, and what is known of their samples. *view.View implements it.
+type View interface {
+	// Node and Pod return the object of that name, or nil.
+	Node(name string) *inventory.Object
+	Pod(namespace, name string) *inventory.Object
+	// NodeFacts and PodFacts report false if a node was never scraped, and if its node does not report a pod.
+	NodeFacts(name string) (store.Facts, bool)
+	PodFacts(pod *inventory.Object) (store.PodFacts, bool)
 }
 
 // Lookup reads objects from the API server. *Client implements it.
@@ -106,7 +109,7 @@ func (m *moment) node(name string, refer func(string) string) *nodeFinding {
 
 func (m *moment) examineNode(name, subject string) *nodeFinding {
 	n := &nodeFinding{}
-	if m.Nodes.Get("", name) == nil {
+	if m.View.Node(name) == nil {
 		n.finding = m.unknownNode(subject)
 		return n
 	}

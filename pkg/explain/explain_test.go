@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -20,7 +19,6 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/reason/reasontest"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
-	"github.com/kube-vitals/kube-vitals/pkg/view/viewtest"
 )
 
 // now is the time of all requests.
@@ -45,25 +43,23 @@ func (w *world) config() Config {
 		w.lookup = &fakeLookup{err: errThrottled}
 	}
 	return Config{
-		Pods: index(w.pods), Nodes: index(w.nodes), Samples: samples{w}, Source: &w.source,
+		View: w, Source: &w.source,
 		SelectsNodes: w.selects, Resolution: 15 * time.Second, MaxSampleAge: w.maxAge, Clock: usage.NewClock(now),
 		Lookup: w.lookup,
 	}
 }
 
-func index(objects map[string]*inventory.Object) *inventory.Index {
-	return viewtest.Index(slices.Collect(maps.Values(objects))...)
-}
+func (w *world) Node(name string) *inventory.Object { return w.nodes[name] }
 
-type samples struct{ *world }
+func (w *world) Pod(namespace, name string) *inventory.Object { return w.pods[namespace+"/"+name] }
 
-func (s samples) NodeFacts(node string) (store.Facts, bool) {
-	f, ok := s.nodeFacts[node]
+func (w *world) NodeFacts(name string) (store.Facts, bool) {
+	f, ok := w.nodeFacts[name]
 	return f, ok
 }
 
-func (s samples) PodFacts(node, namespace, name string) (store.PodFacts, bool) {
-	f, ok := s.podFacts[node+"/"+namespace+"/"+name]
+func (w *world) PodFacts(pod *inventory.Object) (store.PodFacts, bool) {
+	f, ok := w.podFacts[pod.Node+"/"+pod.Namespace+"/"+pod.Name]
 	return f, ok
 }
 

@@ -20,7 +20,7 @@ type Pods struct{ Config }
 // Explain returns why a pod has no metrics.
 func (p *Pods) Explain(ctx context.Context, namespace, name string, now time.Time) (reason.Reason, string) {
 	m := p.moment(now)
-	o := m.Pods.Get(namespace, name)
+	o := m.View.Pod(namespace, name)
 	pod := &corev1.Pod{} // as the API server has it; empty: not known
 	if o == nil || o.Phase != inventory.PodRunning || o.NoneRuns() {
 		switch found, err := m.Lookup.Pod(ctx, namespace, name); {
@@ -115,7 +115,7 @@ func (m *moment) runningPod(o *inventory.Object) finding {
 	case o.NoneRuns():
 		return newFinding(reason.NotRunning, "no container of the pod is running")
 	}
-	facts, reported := m.Samples.PodFacts(o.Node, o.Namespace, o.Name)
+	facts, reported := m.View.PodFacts(o)
 	if !slices.ContainsFunc(facts.Containers, func(c store.ContainerFacts) bool { return !c.Omitted }) {
 		facts, reported = store.PodFacts{}, false
 	}

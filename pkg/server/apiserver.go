@@ -121,9 +121,7 @@ func (a *assembly) nodezConfig() nodez.Config {
 // missing.
 func (a *assembly) apiConfig(authorizer authorizer.Authorizer) api.Config {
 	explanations := explain.Config{
-		Pods:         a.view.Pods,
-		Nodes:        a.view.Nodes,
-		Samples:      a.view.Store,
+		View:         a.view,
 		Source:       a.source,
 		Lookup:       explain.NewClient(a.clients.CoreV1()),
 		SelectsNodes: a.NodeSelector != "",

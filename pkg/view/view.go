@@ -1,7 +1,7 @@
 // Package view joins the known pods and nodes with their usage.
 //
-// What it returns is what the API serves. The page of nodes counts the same pods, and explanations
-// of what is missing use the same containers.
+// What it returns is what the API serves: pkg/api encodes it, and pkg/nodez counts it. pkg/explain explains
+// what is missing from the same objects, and from what the store knows of their samples.
 package view
 
 import (
@@ -11,17 +11,27 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 // View is the join of an inventory and a store. It keeps no state.
+//
+// The fields are for the parts that fill them. Readers call the methods, except for lists of nodes, which
+// are those of the inventory.
 type View struct {
 	Pods, Nodes *inventory.Index // pods that have not ended; only running ones have usage
 	Store       *store.Store
 }
 
+// Node returns the node of that name, or nil.
+func (v *View) Node(name string) *inventory.Object { return v.Nodes.Get("", name) }
+
+// Pod returns the pod of that name, in any phase, or nil.
+func (v *View) Pod(namespace, name string) *inventory.Object { return v.Pods.Get(namespace, name) }
+
 // RunningPod returns the running pod of that name, or nil.
 func (v *View) RunningPod(namespace, name string) *inventory.Object {
-	if o := v.Pods.Get(namespace, name); o != nil && o.Phase == inventory.PodRunning {
+	if o := v.Pod(namespace, name); o != nil && o.Phase == inventory.PodRunning {
 		return o
 	}
 	return nil
@@ -33,4 +43,42 @@ func (v *View) RunningPods(namespace string, selector labels.Selector) []*invent
 	return slices.DeleteFunc(v.Pods.List(namespace, selector), func(o *inventory.Object) bool {
 		return o.Phase != inventory.PodRunning
 	})
+}
+
+// NodeUsage returns the usage of a node at that time, or nil if there is none to serve.
+func (v *View) NodeUsage(name string, now usage.Time) *usage.Node { return v.Store.Node(name, now) }
+
+// PodUsage returns the usage of a running pod at that time, or nil if there is none to serve.
+func (v *View) PodUsage(pod *inventory.Object, now usage.Time) *usage.Pod {
+	found := v.Store.Pod(pod.Node, pod.Namespace, pod.Name, now)
+	if found == nil || !isCurrent(pod, found) {
+		return nil
+	}
+	return found
+}
+
+// NodeResources returns the further resources of a node that has usage, sorted by name, or nil if it has
+// none. The caller must not change them.
+func (v *View) NodeResources(name string, now usage.Time) []usage.Resource {
+	return v.Store.Resources.Node(name, now)
+}
+
+// PodResources returns the further resources of a pod with that usage, or nil if it has none: for each of
+// its containers, the resources sorted by name.
+func (v *View) PodResources(pod *inventory.Object, of *usage.Pod, now usage.Time) [][]usage.Resource {
+	return v.Store.Resources.Pod(pod.Node, of, now)
+}
+
+// ResourceNames returns the further resources that nodes and containers have had, sorted by name, without
+// values.
+func (v *View) ResourceNames() (ofNodes, ofContainers []usage.Resource) {
+	return v.Store.Resources.Names()
+}
+
+// NodeFacts describes the samples of a node. It reports false if the node was never scraped.
+func (v *View) NodeFacts(name string) (store.Facts, bool) { return v.Store.NodeFacts(name) }
+
+// PodFacts describes what the node to which a pod is bound reports of the pod. It reports false if that is nothing.
+func (v *View) PodFacts(pod *inventory.Object) (store.PodFacts, bool) {
+	return v.Store.PodFacts(pod.Node, pod.Namespace, pod.Name)
 }
