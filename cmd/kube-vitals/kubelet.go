@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -29,8 +28,8 @@ func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&k.AddressTypes, "kubelet-preferred-address-types", kubelet.DefaultAddressTypes(),
 		"The types of node addresses to use, in order of preference.")
 	fs.DurationVar(&k.Timeout, "kubelet-request-timeout", 0,
-		"The timeout of a request to a kubelet; at most 9/10 of --metric-resolution. (default "+
-			"10s, or 9/10 of --metric-resolution if that is less)")
+		"The timeout of a request to a kubelet; at most half of --max-sample-age, which is the timeout for a kubelet "+
+			"that took longer last time. (default 10s, or --metric-resolution if that is less)")
 	fs.StringVar(&k.TLS.CAFile, "kubelet-certificate-authority", "",
 		"The file with the CA certificates that verify the kubelets' serving certificates. "+
 			"(default: the cluster's CA)")
@@ -63,10 +62,6 @@ func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 		"DEPRECATED: Connect to kubelets without encryption and without credentials.")
 }
 
-// longestTimeout returns the largest valid timeout: a response needs the rest of the interval to be
-// decoded and stored.
-func (o *options) longestTimeout() time.Duration { return o.interval() * 9 / 10 }
-
 func (o *options) validateKubelet() {
 	o.validateRateWindow()
 	o.validateCredentials()
@@ -76,9 +71,9 @@ func (o *options) validateKubelet() {
 	switch {
 	case o.Kubelet.Timeout < 0:
 		o.errorf("--kubelet-request-timeout must be above 0, but is %v", o.Kubelet.Timeout)
-	case o.Kubelet.Timeout > o.longestTimeout() && o.resolutionKnown():
-		o.errorf("--kubelet-request-timeout must be at most 9/10 of --metric-resolution, so %v, but is %v",
-			o.longestTimeout(), o.Kubelet.Timeout)
+	case o.Kubelet.Timeout > o.Kubelet.SlowTimeout && o.maxSampleAgeKnown():
+		o.errorf("--kubelet-request-timeout must be at most half of --max-sample-age, so %v, but is %v",
+			o.Kubelet.SlowTimeout, o.Kubelet.Timeout)
 	}
 	if o.Kubelet.MaxBodyBytes < minResponseBytes {
 		o.errorf("--kubelet-max-response-bytes must be at least %d, but is %d: responses of ordinary nodes would be rejected",
@@ -122,12 +117,11 @@ func (o *options) validateCredentials() {
 }
 
 func (o *options) validateRateWindow() {
-	maxSampleAgeKnown := o.resolutionKnown() && !slices.Contains(o.unparsed, "max-sample-age")
 	switch {
 	case !o.all.Changed("rate-window"):
 	case o.RateWindow < usage.MinWindow:
 		o.errorf("--rate-window must be at least %v, but is %v", usage.MinWindow, o.RateWindow)
-	case o.RateWindow > o.MaxSampleAge && maxSampleAgeKnown:
+	case o.RateWindow > o.MaxSampleAge && o.maxSampleAgeKnown():
 		o.errorf("--rate-window must be at most --max-sample-age, so %v, but is %v: no rate covers more than that",
 			o.MaxSampleAge, o.RateWindow)
 	}

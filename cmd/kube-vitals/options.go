@@ -164,7 +164,8 @@ func (o *options) complete() {
 	if !o.all.Changed("rate-window") && !o.usesEngine() {
 		o.RateWindow = min(defaultRateWindow, o.MaxSampleAge)
 	}
-	o.Kubelet.Timeout = cmp.Or(o.Kubelet.Timeout, min(kubelet.DefaultTimeout, o.longestTimeout()))
+	o.Kubelet.SlowTimeout = max(o.MaxSampleAge/2, o.interval()) // two responses in a row within --max-sample-age
+	o.Kubelet.Timeout = cmp.Or(o.Kubelet.Timeout, min(kubelet.DefaultTimeout, o.interval()))
 	o.Authentication.RemoteKubeConfigFile = cmp.Or(o.Authentication.RemoteKubeConfigFile, o.Kubeconfig)
 	o.Authorization.RemoteKubeConfigFile = cmp.Or(o.Authorization.RemoteKubeConfigFile, o.Kubeconfig)
 }
@@ -175,6 +176,11 @@ func (o *options) interval() time.Duration { return max(o.Resolution, minResolut
 
 // resolutionKnown reports whether other flags can be compared with --metric-resolution.
 func (o *options) resolutionKnown() bool { return !slices.Contains(o.unparsed, "metric-resolution") }
+
+// maxSampleAgeKnown does so for --max-sample-age.
+func (o *options) maxSampleAgeKnown() bool {
+	return o.resolutionKnown() && !slices.Contains(o.unparsed, "max-sample-age")
+}
 
 func (o *options) validate() {
 	if o.Resolution < minResolution {

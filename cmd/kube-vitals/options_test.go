@@ -44,7 +44,7 @@ func TestDefaults(t *testing.T) {
 		"max sample age":  c.MaxSampleAge == time.Minute,
 		"rate window":     c.RateWindow == 15*time.Second,
 		"kubelet port":    c.Kubelet.Port == 10250 && !c.Kubelet.UseNodeStatusPort,
-		"kubelet timeout": c.Kubelet.Timeout == 10*time.Second,
+		"kubelet timeout": c.Kubelet.Timeout == 10*time.Second && c.Kubelet.SlowTimeout == 30*time.Second,
 		"address types": slices.Equal(c.Kubelet.AddressTypes, []string{
 			"Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"}),
 		"kubelet credentials": c.KubeletServiceAccount == "" && c.KubeletPins == "" && !c.Kubelet.AllowLoopback,
@@ -75,7 +75,14 @@ func TestFlags(t *testing.T) {
 			return c.Resolution == 30*time.Second && c.MaxSampleAge == 2*time.Minute && c.Kubelet.Timeout == 10*time.Second
 		},
 		"--metric-resolution=5s": func(c server.Config) bool {
-			return c.MaxSampleAge == 20*time.Second && c.Kubelet.Timeout == 4500*time.Millisecond
+			return c.MaxSampleAge == 20*time.Second && c.Kubelet.Timeout == 5*time.Second &&
+				c.Kubelet.SlowTimeout == 10*time.Second
+		},
+		"--metric-resolution=10s --max-sample-age=20s": func(c server.Config) bool {
+			return c.Kubelet.Timeout == 10*time.Second && c.Kubelet.SlowTimeout == 10*time.Second
+		},
+		"--kubelet-request-timeout=30s": func(c server.Config) bool {
+			return c.Kubelet.Timeout == 30*time.Second && c.Kubelet.SlowTimeout == 30*time.Second
 		},
 		"--metric-resolution=5s --max-sample-age=10s": func(c server.Config) bool { return c.RateWindow == 10*time.Second },
 		"--rate-window=1m":                            func(c server.Config) bool { return c.RateWindow == time.Minute },
@@ -182,8 +189,8 @@ func TestErrors(t *testing.T) {
 		"--rate-window=2m --max-sample-age=banana":    {`"banana"`},
 		"--rate-window=2m --metric-resolution=banana": {`"banana"`},
 		"--rate-window=banana --max-sample-age=30s":   {`"banana"`},
-		"--kubelet-request-timeout=14s": {
-			"--kubelet-request-timeout must be at most 9/10 of --metric-resolution, so 13.5s, but is 14s"},
+		"--kubelet-request-timeout=31s": {
+			"--kubelet-request-timeout must be at most half of --max-sample-age, so 30s, but is 31s"},
 		"--kubelet-preferred-address-types=InternalIp": {
 			`"InternalIp" is not a type of node addresses; the types are Hostname, `},
 		"--kubelet-preferred-address-types=": {

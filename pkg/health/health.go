@@ -121,6 +121,7 @@ type Node struct {
 	// Attempts are the scrapes of the node. With an engine, they are the refreshes: one that finds no
 	// series of the node has failed.
 	Attempts
+	Slow bool // whether the last one took so long that the next one may take longer; false with an engine
 
 	// Of the last success:
 	Containers  int           // in the response

@@ -30,6 +30,7 @@ import (
 type cadence struct {
 	healthy int // kubelets that respond within minResponseTime to maxResponseTime
 	hanging int // kubelets that hang while dialing, in the handshake, before the headers, or in the body
+	slow    int // kubelets that respond after slowResponseTime, which is more than the timeout of the first request
 }
 
 const (
@@ -37,6 +38,8 @@ const (
 	maxCadence      = 1.3 // intervals between two scrapes of a node, for 99 % of them
 	minResponseTime = 300 * time.Millisecond
 	maxResponseTime = 700 * time.Millisecond
+
+	slowResponseTime = 12 * time.Second
 )
 
 // usesTLS reports whether kubelets use TLS. Those that hang do, so that some hang in the handshake.
@@ -46,8 +49,8 @@ func (load cadence) usesTLS() bool { return load.hanging > 0 }
 // fake time, on one processor.
 func TestEveryNodeIsScrapedInEachInterval(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	for _, load := range []cadence{{5000, 0}, {100, 1000}} {
-		t.Run(fmt.Sprintf("%d slow nodes and %d that hang", load.healthy, load.hanging), func(t *testing.T) {
+	for _, load := range []cadence{{100, 1000, 0}, {4000, 0, 1000}} {
+		t.Run(fmt.Sprintf("%d nodes, %d that hang and %d slow ones", load.healthy, load.hanging, load.slow), func(t *testing.T) {
 			synctest.Test(t, load.test)
 		})
 	}
@@ -61,19 +64,20 @@ func (load cadence) test(t *testing.T) {
 	}
 	client := newTestClient(t, Config{
 		AddressTypes: []string{"InternalIP"},
-		TLS:          rest.TLSClientConfig{Insecure: load.usesTLS()}, PlainHTTP: !load.usesTLS(),
+		Timeout:      DefaultTimeout, SlowTimeout: 2 * cadenceInterval,
+		TLS: rest.TLSClientConfig{Insecure: load.usesTLS()}, PlainHTTP: !load.usesTLS(),
 	})
 	client.dialer = fleet.dial
 	scraper := scrape.New(scrape.Config{Fetcher: client, Sink: fleet, Observer: fleet, Interval: cadenceInterval})
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{})) // without a log
 	var running sync.WaitGroup
 	running.Go(func() { scraper.Run(ctx) })
-	for i := range load.healthy + load.hanging {
+	for i := range load.healthy + load.hanging + load.slow {
 		node := nodeAt(fmt.Sprintf("n%d", i), fmt.Sprintf("10.0.%d.%d:10250", i>>8, i&0xff))
 		node.UID = types.UID(node.Name)
 		scraper.Set(node)
 	}
-	time.Sleep(cadenceInterval) // from now on, all scrapes are regular ones
+	time.Sleep(2 * cadenceInterval) // from now on, all scrapes are regular ones
 	fleet.mu.Lock()
 	fleet.gaps = nil
 	fleet.mu.Unlock()
@@ -99,8 +103,8 @@ type fleet struct {
 func (f *fleet) check(t *testing.T) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.last) != f.healthy || len(f.gaps) < f.healthy {
-		t.Errorf("got %d nodes and %d gaps, want %d nodes and at least as many gaps", len(f.last), len(f.gaps), f.healthy)
+	if want := f.healthy + f.slow; len(f.last) != want || len(f.gaps) < want {
+		t.Errorf("got %d nodes and %d gaps, want %d nodes and at least as many gaps", len(f.last), len(f.gaps), want)
 	}
 	for _, last := range f.last { // gaps that have not ended
 		f.gaps = append(f.gaps, time.Since(last))
@@ -145,7 +149,7 @@ func (f *fleet) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	}
 	node := high<<8 + low
 	hangs := never
-	if node >= f.healthy {
+	if node >= f.healthy+f.slow {
 		hangs = []phase{inDial, inDial, inHandshake, inHandshake, inHandshake, inHandshake, inHeaders, inBody}[node%8]
 	}
 	if hangs == inDial {
@@ -159,22 +163,26 @@ func (f *fleet) dial(ctx context.Context, _, address string) (net.Conn, error) {
 		case hangs == inHandshake:
 			_, _ = io.Copy(io.Discard, theirs)
 		case f.server != nil:
-			f.serve(tls.Server(theirs, f.server), hangs)
+			f.serve(tls.Server(theirs, f.server), node, hangs)
 		default:
-			f.serve(theirs, hangs)
+			f.serve(theirs, node, hangs)
 		}
 	})
 	return ours, nil
 }
 
 // serve responds to the requests on a connection, until the phase in which the kubelet hangs.
-func (f *fleet) serve(conn net.Conn, hangs phase) {
+func (f *fleet) serve(conn net.Conn, node int, hangs phase) {
 	for in := bufio.NewReader(conn); ; {
 		if _, err := http.ReadRequest(in); err != nil || hangs == inHeaders {
 			_, _ = io.Copy(io.Discard, conn)
 			return
 		}
-		time.Sleep(minResponseTime + rand.N(maxResponseTime-minResponseTime))
+		if node < f.healthy || hangs != never {
+			time.Sleep(minResponseTime + rand.N(maxResponseTime-minResponseTime))
+		} else {
+			time.Sleep(slowResponseTime)
+		}
 		now := time.Now().UnixMilli()
 		body := fmt.Sprintf("node_cpu_usage_seconds_total %d %d\nnode_memory_working_set_bytes 1e9 %d\n", now/1000, now, now)
 		head := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n", textType, len(body))

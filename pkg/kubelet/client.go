@@ -15,13 +15,12 @@ import (
 
 // Client sends requests to kubelets. Its methods are safe for concurrent use.
 type Client struct {
-	config         Config
-	summaryTimeout time.Duration // of FetchSummary
-	credentials    *credentials
-	workspaces     sync.Pool // of *workspace
-	connecting     permits   // of requests that dial and do a TLS handshake
-	reading        permits   // of requests that read and decode a response, each with a workspace
-	dialer         dialer
+	config      Config
+	credentials *credentials
+	workspaces  sync.Pool // of *workspace
+	connecting  permits   // of requests that dial and do a TLS handshake
+	reading     permits   // of requests that read and decode a response, each with a workspace
+	dialer      dialer
 
 	mu    sync.Mutex
 	nodes map[string]*transport // by the node's name
@@ -36,14 +35,13 @@ func NewClient(config Config) (*Client, error) {
 	// As many containers as a response may have.
 	maxContainers := int(max(1, min(config.MaxBodyBytes/decode.MinContainerBytes, math.MaxInt32)))
 	return &Client{
-		config:         config,
-		summaryTimeout: min(config.Timeout, 2*time.Second), // a summary is not worth a longer wait
-		credentials:    credentials,
-		workspaces:     sync.Pool{New: func() any { return newWorkspace(maxContainers) }},
-		nodes:          map[string]*transport{},
-		connecting:     newPermits(),
-		reading:        newPermits(),
-		dialer:         newDialer(&config),
+		config:      config,
+		credentials: credentials,
+		workspaces:  sync.Pool{New: func() any { return newWorkspace(maxContainers) }},
+		nodes:       map[string]*transport{},
+		connecting:  newPermits(),
+		reading:     newPermits(),
+		dialer:      newDialer(&config),
 	}, nil
 }
 
@@ -54,31 +52,40 @@ func NewClient(config Config) (*Client, error) {
 // reason.Of returns the reason of an error. Its text has neither the node nor the cure: they are added where it is
 // printed, see reason.Explanation. The connection is kept for the next request.
 func (c *Client) Fetch(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error) {
-	return c.fetch(ctx, node, resourceQuery, c.config.Timeout, put)
+	return c.fetch(ctx, node, resourceQuery, put)
 }
 
 // FetchSummary is Fetch for the kubelet's summary, which contains kubelet-reported rates. Its
-// timestamps are rounded down to seconds. It takes 2 seconds at most. Its path does not depend on annotations.
+// timestamps are rounded down to seconds. Its path does not depend on annotations.
 func (c *Client) FetchSummary(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error) {
-	return c.fetch(ctx, node, summaryQuery, c.summaryTimeout, put)
+	return c.fetch(ctx, node, summaryQuery, put)
 }
 
 // FetchStorage is Fetch for the complete summary of the kubelet. The scrape has only Storage. It may be
 // called during a Fetch for the same node.
 func (c *Client) FetchStorage(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error) {
-	return c.fetch(ctx, node, storageQuery, c.config.Timeout, put)
+	return c.fetch(ctx, node, storageQuery, put)
 }
 
 func (c *Client) fetch(
-	ctx context.Context, node *corev1.Node, q *query, timeout time.Duration, put func(*usage.Scrape),
+	ctx context.Context, node *corev1.Node, q *query, put func(*usage.Scrape),
 ) (timing usage.Timing, err error) {
 	start := time.Now()
 	t, err := c.transportOf(node)
 	if err != nil {
 		return timing, err
 	}
+	slow, timeout := &t.slow, c.config.Timeout
+	if q == storageQuery {
+		slow = &t.slowStorage
+	}
+	if slow.Load() {
+		timeout = max(timeout, c.config.SlowTimeout)
+	}
 	w, err := c.get(ctx, t, q, timeout, &timing.Queued)
 	timing.Took = time.Since(start) - timing.Queued
+	timing.Slow = timing.Took >= c.config.Timeout
+	slow.Store(timing.Slow)
 	if err != nil {
 		return timing, q.newError(err)
 	}
@@ -90,8 +97,8 @@ func (c *Client) fetch(
 // get sends one request and decodes the response. The caller must release the workspace with the
 // result. queued is increased by the time in which the request waited for permits.
 //
-// The time of the response is when its headers arrive: the kubelet takes its samples right before, and
-// the rest is the time of the transfer.
+// The time of the response is when its body begins: the kubelet takes its samples right before, and the
+// rest is the time of the transfer. Until then, the request has neither a permit nor a workspace.
 func (c *Client) get(
 	ctx context.Context, t *transport, q *query, timeout time.Duration, queued *time.Duration,
 ) (*workspace, error) {
@@ -118,9 +125,12 @@ func (c *Client) get(
 	if err != nil {
 		return nil, t.asTimeout(err, start)
 	}
-	at := c.config.Clock.At(time.Now())
 	defer response.Body.Close()
 	x := response.Body.(*exchange)
+	if response.ContentLength != 0 {
+		_, _ = x.buffers.in.Peek(1) // read returns the error
+	}
+	at := c.config.Clock.At(time.Now())
 
 	reading, err := c.reading.acquire(ctx)
 	*queued += reading.queued

@@ -50,8 +50,12 @@ type Config struct {
 	PlainHTTP bool
 
 	// Timeout bounds one Fetch, from dialing to the last byte. Waits for a permit to connect and, at most as
-	// long again, for a token come before. FetchSummary takes at most 2 seconds.
+	// long again, for a token come before.
 	Timeout time.Duration
+
+	// SlowTimeout replaces Timeout, if it is longer, when the last request to the node took as long as Timeout.
+	// A kubelet works on a request that was given up, too, and the next one would add to that.
+	SlowTimeout time.Duration
 
 	// MaxBodyBytes bounds a response after decompression.
 	MaxBodyBytes int64

@@ -140,7 +140,7 @@ func testFaults(t *testing.T, fetch fetchFunc, faults []kubelettest.NamedFault, 
 			c := newTestClient(t, Config{TLS: rest.TLSClientConfig{CAData: ca.PEM()}, MaxBodyBytes: 128 << 10})
 			if want.reason == reason.Timeout {
 				const short = 50 * time.Millisecond
-				alwaysConnects(c).config.Timeout, c.summaryTimeout = short, short
+				alwaysConnects(c).config.Timeout = short
 			}
 			k.SetFaults(fault.Fault)
 			var got usage.Scrape

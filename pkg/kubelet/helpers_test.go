@@ -86,15 +86,11 @@ func nodeAt(name, address string) *corev1.Node {
 // none that a test could meet.
 func newTestClient(t testing.TB, config Config) *Client {
 	t.Helper()
-	isShort := config.Timeout != 0
 	config.UseNodeStatusPort, config.AllowLoopback = true, true
 	config.Timeout = cmp.Or(config.Timeout, testenv.Patience)
 	c, err := NewClient(withDefaults(config))
 	if err != nil {
 		t.Fatal(err)
-	}
-	if !isShort {
-		c.summaryTimeout = config.Timeout
 	}
 	t.Cleanup(func() { forgetAll(c) })
 	return c

@@ -91,11 +91,11 @@ func (s *Scraper) deactivate(t *target) {
 	}
 }
 
-// nextActive returns the time of the next scrape of an active target: one resolution after the last one. A slow
-// node, which may be overloaded, is scraped half of the time, unless its interval requires more. s.mu is held.
+// nextActive returns the time of the next scrape of an active target: one resolution after the last one, or
+// later if the node is slow. s.mu is held.
 func (s *Scraper) nextActive(t *target, now time.Duration) time.Duration {
-	spacing := max(s.activeResolution(), min(2*t.took, s.Interval))
-	return min(s.slot(max(now, t.lastDue+spacing)), max(now, t.lastDue+s.Interval))
+	next := max(now, t.lastDue+s.activeResolution(), s.rested(t))
+	return min(s.slot(next), max(now, t.lastDue+s.Interval))
 }
 
 // slot returns the first moment from t on at which regular scrapes start. Scrapes that share a

@@ -18,6 +18,7 @@ var _ health.Source = (*Scraper)(nil)
 // add adds a result to what is known of a node.
 func add(n *health.Node, r *Result, report *usage.Report) {
 	n.Add(time.Now(), r.Took, reason.Of(r.Err), r.Err)
+	n.Slow = r.Slow
 	if r.Err != nil {
 		return
 	}

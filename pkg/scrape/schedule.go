@@ -27,30 +27,35 @@ func (s *Scraper) reschedule(t *target, took time.Duration, failures int, p plan
 	switch {
 	case failures > fastRetries:
 	case failures > 0:
-		t.due = min(t.due, now+retryDelay(s.Interval, failures))
+		t.due = min(t.due, max(now, t.lastDue+retryDelay(s.Interval, failures)))
 	default:
 		if t.isActive {
 			t.due, t.kind = s.nextActive(t, now), OfActive
 			s.refused += float64(s.activeResolution())/float64(s.Active.Resolution) - 1
 		}
-		if early := now + p.wait; p.wait > 0 && early < t.due && t.early.Allow() {
+		if early := max(now+p.wait, s.rested(t)); p.wait > 0 && early < t.due && t.early.Allow() {
 			t.due, t.kind = early, Early
 		}
 	}
 	s.schedule(t)
 }
 
-// nextRegular returns the time of the target's next regular scrape after now.
+// nextRegular returns the time of the target's next regular scrape after now. It is now if the last one
+// has taken longer than the interval: its samples may be as old.
 func (s *Scraper) nextRegular(t *target, now time.Duration) time.Duration {
 	due := now.Truncate(s.Interval) + t.offset
 	if due <= now {
 		due += s.Interval
 	}
-	return due
+	return min(due, max(now, t.lastDue+s.Interval))
 }
 
-// retryDelay returns an eighth of the interval after the first failure and a quarter after each
-// further one, with a jitter of ±25 %.
+// rested returns the first time at which a target may be scraped more often than once in each interval: a
+// slow node, which may be overloaded, is scraped half of the time.
+func (s *Scraper) rested(t *target) time.Duration { return t.lastDue + min(2*t.took, s.Interval) }
+
+// retryDelay returns the time from a scrape that fails to the next one: an eighth of the interval after the
+// first failure and a quarter after each further one, with a jitter of ±25 %.
 func retryDelay(interval time.Duration, failures int) time.Duration {
 	delay := interval / 4
 	if failures == 1 {

@@ -74,6 +74,7 @@ type Result struct {
 	// Took is the time from the start until the response was decoded, or until the error, without
 	// waits for permits.
 	Took    time.Duration
+	Slow    bool // see usage.Timing
 	Kind    Kind
 	Skipped [usage.NumSkipReasons]int // lines that were skipped, by reason
 	Err     error                     // nil: success
@@ -252,7 +253,7 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 	if ctx.Err() != nil {
 		return
 	}
-	result.Err, result.Late, result.Took = err, start-t.due+timing.Queued, timing.Took
+	result.Err, result.Late, result.Took, result.Slow = err, start-t.due+timing.Queued, timing.Took, timing.Slow
 	var now health.Attempts
 	exists := t.unlessDeleted(func() {
 		if err == nil {
@@ -273,6 +274,7 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 	var p plan
 	if err == nil {
 		p = newPlan(report.Missing, arrived, s.MinWindow)
+		p.summary = p.summary && !timing.Slow // a late summary does not repeat the samples
 		if p.summary && !t.summaryFetched {
 			t.summaryFetched = true
 			p = s.fetchSummary(ctx, t, p)
@@ -281,7 +283,7 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 		}
 	}
 	s.reschedule(t, result.Took, now.Failures, p)
-	if err == nil {
+	if err == nil && !timing.Slow { // a slow node gets one request at a time: CPU and memory come first
 		s.fetchStorage(ctx, t, result.Kind)
 	}
 }

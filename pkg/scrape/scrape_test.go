@@ -26,7 +26,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const interval = 15 * time.Second
+const (
+	interval  = 15 * time.Second
+	slowAfter = 10 * time.Second
+)
 
 // cluster is a Fetcher, a Sink and an Observer that records all calls.
 type cluster struct {
@@ -66,6 +69,7 @@ func (c *cluster) Fetch(ctx context.Context, node *corev1.Node, put func(*usage.
 	if fetch != nil {
 		err := fetch(ctx, node.Name)
 		timing.Took = time.Since(start) - timing.Queued
+		timing.Slow = timing.Took >= slowAfter
 		if err != nil {
 			return timing, withReason(err)
 		}
@@ -257,6 +261,55 @@ func TestWaitsForPermits(t *testing.T) {
 			t.Errorf("got late %v, took %v, want 2s and 1s", r.Late, r.Took)
 		}
 	})
+}
+
+// TestSlowNodeGetsOneRequestAtATime checks that a slow node gets only scrapes: once in each interval, or one
+// after the other, whatever is missing and whether it is active. Other requests begin when it is fast again.
+func TestSlowNodeGetsOneRequestAtATime(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{12 * time.Second: interval, 25 * time.Second: 25 * time.Second} {
+		for name, active := range map[string]Active{"inactive": {}, "active": activeNodes} {
+			t.Run(fmt.Sprint(name, took), func(t *testing.T) {
+				config := withStorage(always)
+				config.Active = active
+				slow := func(ctx context.Context, _ string) error {
+					select {
+					case <-time.After(took):
+					case <-ctx.Done():
+					}
+					return ctx.Err()
+				}
+				run(t, config, slow, func(t *testing.T, c *cluster, s *Scraper) {
+					c.set(func() { c.missing = func(now usage.Time) []usage.Missing { return append(rates(now), soon(now)...) } })
+					names := setNodes(s, 1)
+					for range 20 {
+						s.NoteRead(slices.Values(names))
+						pass(interval)
+					}
+					for i, gap := range gaps(c.times("n0"))[1:] {
+						if gap < want || gap > want+interval/slots {
+							t.Errorf("got %v before scrape %d, want %v", gap, i+3, want)
+						}
+					}
+					if c.fetchedSummaries != 0 || len(c.requests()) != 0 {
+						t.Errorf("got %d summaries and %d requests for storage", c.fetchedSummaries, len(c.requests()))
+					}
+					if n, _ := s.Node("n0"); !n.Slow || !s.WarmedUp() {
+						t.Errorf("got %+v, warmed up: %t", n, s.WarmedUp())
+					}
+					c.set(func() { c.fetch = nil })
+					pass(2 * interval)
+					if n, _ := s.Node("n0"); n.Slow || c.fetchedSummaries == 0 {
+						t.Errorf("got %+v and %d summaries after it became fast", n, c.fetchedSummaries)
+					}
+					c.set(func() { c.missing = nil })
+					pass(2 * interval)
+					if len(c.requests()) == 0 {
+						t.Error("got no request for storage after it became fast")
+					}
+				})
+			})
+		}
+	}
 }
 
 func TestFailingNodeIsRetried(t *testing.T) {

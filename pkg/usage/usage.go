@@ -172,7 +172,7 @@ type StorageSample struct {
 // engine. Its owner reuses it for the next response: a function that receives a *Scrape may read it
 // until the function returns, and copies what it keeps.
 type Scrape struct {
-	At       Time     // when the headers of the response, or of a refresh the last response, arrived
+	At       Time     // when the body of the response, or of a refresh the last response, arrived
 	Sent     Time     // when the request was sent; 0: not known
 	Date     NodeTime // the Date header: a time between Sent and At, in whole seconds; 0: not known
 	Capacity uint64   // CPU of the node in nanocores, from the API server; set by the source; 0: not known
@@ -195,6 +195,7 @@ type Scrape struct {
 type Timing struct {
 	Queued time.Duration // the wait for permits of this process (pkg/kubelet/permits.go)
 	Took   time.Duration // the rest, until the response was decoded or the request failed
+	Slow   bool          // whether that is so long that the next request may take longer
 }
 
 // SkipReason is the reason why a line of a response was skipped.
