@@ -72,7 +72,7 @@ func checkPage(c Check, report *nodez.Report) []Check {
 	checks = append(checks, failing.Checks(func(n int) string {
 		return fmt.Sprintf("%d of %s: ", n, Count(t.Nodes, "node"))
 	})...)
-	return slices.Concat(checks, checkClocks(report), checkCapacities(report), checkDevices(report),
+	return slices.Concat(checks, checkSlow(report), checkClocks(report), checkCapacities(report), checkDevices(report),
 		checkMemory(report.Memory))
 }
 
@@ -84,6 +84,21 @@ func seenIn(d *nodez.Diagnosis, ours string) string {
 		e.Cure = ""
 	}
 	return fmt.Sprintf("%s: %v", cmp.Or(d.Reason, "no reason"), e)
+}
+
+// checkSlow finds nodes whose kubelets respond slowly, but whose metrics are current.
+func checkSlow(report *nodez.Report) []Check {
+	c := Check{ID: "slow", Title: "slow nodes", URL: reason.Slow.URL()}
+	for _, n := range report.Nodes {
+		if n.Reason == reason.Slow {
+			c.Objects = append(c.Objects, fmt.Sprintf("%s %.0fs", n.Name, n.DurationSeconds))
+		}
+	}
+	if n := len(c.Objects); n > 0 {
+		return c.Warn(Problem{string(reason.Slow), reason.Slow.Describe().Cure},
+			"kubelets of %s respond slowly, but the metrics are current; the last request took:", Count(n, "node"))
+	}
+	return nil
 }
 
 func checkClocks(report *nodez.Report) []Check {

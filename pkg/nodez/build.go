@@ -118,6 +118,10 @@ func (c *Config) fill(n *Node, source *health.Overall, h *health.Node, now time.
 			err = fmt.Errorf("%.4g of %.4g cores", n.UsedCores, n.CapacityCores)
 		}
 	}
+	if r == reason.Slow && err == nil {
+		d := source.Describe(r)
+		err = fmt.Errorf("node %q: %s: after %.0f s (%s)", h.Name, d.Problem, n.DurationSeconds, d.Cure)
+	}
 	n.Diagnosis = diagnosisOf(r, source.Describe(r), r.URL(), err)
 }
 
@@ -144,6 +148,8 @@ func (c *Config) stateOf(
 	switch {
 	case source.Failures > 0 && !hasMetrics:
 		return Failing, reason.EngineFailing
+	case hasMetrics && h.Slow && (h.Failures == 0 || h.Reason == reason.Timeout):
+		return Ready, reason.Slow
 	case h.Failures > 0:
 		return Failing, h.Reason
 	case hasMetrics:

@@ -730,3 +730,40 @@ func (w *countingWriter) Write(p []byte) (int, error) {
 	w.n += len(p)
 	return len(p), nil
 }
+
+// TestSlow has nodes whose last request took long. With current metrics, that is not a failure.
+func TestSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		timeout := errors.New("no complete response within 10s")
+		for name, tt := range map[string]struct {
+			node  string
+			err   reason.Reason // of the last request; empty: it succeeded
+			state State
+			want  reason.Reason
+			text  string
+		}{
+			"success":            {"ready", "", Ready, reason.Slow, `node "ready": the kubelet responds slowly: after 12 s (`},
+			"timeout":            {"ready", reason.Timeout, Ready, reason.Slow, timeout.Error()},
+			"no connection":      {"ready", reason.ConnectTimeout, Failing, reason.ConnectTimeout, timeout.Error()},
+			"no metrics":         {"recovered", "", Starting, "", ""},
+			"no metrics in time": {"recovered", reason.Timeout, Failing, reason.Timeout, timeout.Error()},
+		} {
+			w := newWorld(now)
+			for i := range w.List {
+				if n := &w.List[i]; n.Name == tt.node {
+					n.Slow, n.Took = true, 12300*time.Millisecond
+					if tt.err != "" {
+						n.Failures, n.FailingSince, n.Reason, n.Err = 1, now, tt.err, timeout
+					}
+				}
+			}
+			config := w.config(now)
+			for _, n := range config.Report().Nodes {
+				if n.Name == tt.node && (n.State != tt.state || n.Reason != tt.want || !strings.HasPrefix(n.Error, tt.text)) {
+					t.Errorf("%s: got %s, %s: %s", name, n.State, n.Reason, n.Error)
+				}
+			}
+		}
+	})
+}

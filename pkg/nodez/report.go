@@ -64,8 +64,8 @@ type Engine struct {
 	Warning       string         `json:"warning,omitempty"`
 }
 
-// Diagnosis explains the states Failing and Stale. In others, it is empty, unless the CPU capacity in the
-// status of a node is too low.
+// Diagnosis explains the states Failing and Stale. In others, it is empty, unless the node is slow, or the
+// CPU capacity in its status is too low.
 type Diagnosis struct {
 	Reason  reason.Reason `json:"reason,omitempty"`
 	Problem string        `json:"problem,omitempty"`
@@ -86,7 +86,7 @@ type State string
 // The states of a node. If an engine is read, a node is Failing if the engine has no series of it,
 // or if it has no metrics because the engine fails.
 const (
-	Ready    State = "ready"    // the last scrape succeeded, and the node has metrics
+	Ready    State = "ready"    // the node has metrics, and the last scrape succeeded or is slow
 	Starting State = "starting" // there are no metrics yet, and the last scrape has not failed
 	Failing  State = "failing"  // the last scrape failed; metrics may not have expired yet
 	Stale    State = "stale"    // scrapes have succeeded for longer than the maximum sample age, without metrics

@@ -52,6 +52,7 @@ const (
 	NotSelected      Reason = "not-selected"
 	NodeStarting     Reason = "node-starting"
 	StaleSamples     Reason = "stale-samples"
+	Slow             Reason = "slow" // metrics are current nevertheless
 	EngineFailing    Reason = "engine-failing"
 	NotInEngine      Reason = "not-in-engine"
 	UsageUnknown     Reason = "usage-unknown"
@@ -102,8 +103,7 @@ func descriptions() map[Reason]Description { //nolint:funlen // a table
 		ConnectRefused: {"the kubelet's port refuses connections", "check that the kubelet runs, and " + checkPort},
 		Unreachable:    {"the node is unreachable", checkRoute},
 		ConnectTimeout: {"the kubelet cannot be connected to in time", checkRoute + ", and whether the node is up"},
-		Timeout: {"the kubelet does not respond in time",
-			"check the load of the node; if the kubelet is only slow, raise --kubelet-request-timeout"},
+		Timeout:        {"the kubelet does not respond in time", "check the load of the node and its container runtime"},
 		ConnectionLost: {"the connection to the kubelet was lost", "check whether the kubelet was restarted"},
 		BadHTTP:        {"the kubelet's HTTP response is invalid", checkPort},
 		TLSSelfSigned: {"the kubelet's certificate is self-signed",
@@ -150,6 +150,7 @@ func descriptions() map[Reason]Description { //nolint:funlen // a table
 		NodeStarting: {"the node has not been scraped twice yet", "wait until the second sample has arrived"},
 		StaleSamples: {"the kubelet responds, but its samples are too old",
 			kubeletLog + ", or raise --max-sample-age"},
+		Slow:          {"the kubelet responds slowly", "check the load of the node and its container runtime"},
 		EngineFailing: {"the engine cannot be read", "see the reason on /nodez, in the log, or with kubectl vitals doctor"},
 		NotInEngine: {"the engine has no current series of the node",
 			"check that the engine scrapes the node's kubelet, and that a label of the series names the node " +

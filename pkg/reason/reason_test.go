@@ -14,11 +14,11 @@ import (
 // of their documentation.
 func objects() []reason.Reason {
 	return []reason.Reason{
-		reason.NodeNotFound, reason.NotSelected, reason.NodeStarting, reason.StaleSamples, reason.EngineFailing,
-		reason.NotInEngine, reason.UsageUnknown, reason.BadTime, reason.BadValue, reason.CounterFell,
-		reason.AboveCapacity, reason.OtherPod, reason.PodNotFound, reason.PodPending, reason.PodStarting,
-		reason.PodSucceeded, reason.PodFailed, reason.PodUnknown, reason.NotRunning, reason.NoContainers,
-		reason.ContainerMissing,
+		reason.NodeNotFound, reason.NotSelected, reason.NodeStarting, reason.StaleSamples, reason.Slow,
+		reason.EngineFailing, reason.NotInEngine, reason.UsageUnknown, reason.BadTime, reason.BadValue,
+		reason.CounterFell, reason.AboveCapacity, reason.OtherPod, reason.PodNotFound, reason.PodPending,
+		reason.PodStarting, reason.PodSucceeded, reason.PodFailed, reason.PodUnknown, reason.NotRunning,
+		reason.NoContainers, reason.ContainerMissing,
 	}
 }
 

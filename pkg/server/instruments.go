@@ -47,7 +47,7 @@ func newInstruments(c Config, clock usage.Clock) *instruments {
 	i.summaries = i.newResults("summaries_total", "Requests to kubelets for kubelet-reported rates")
 	i.duration = i.newHistogram("scrape_duration_seconds",
 		"Time from the start of a scrape to the last byte decoded, or to the failure.",
-		0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+		0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 	i.lateness = i.newHistogram("scrape_lateness_seconds",
 		"Delay of a scrape by this server: its late start, and its wait for permits to connect and to read.",
 		0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 15)
