@@ -141,7 +141,7 @@ demo: programs build ## a cluster with 20 simulated nodes, kubectl top and an HP
 	@$(if $(ONCE),,set -m;) cd test && ONCE=$(ONCE) KUBE_VITALS=$(CURDIR)/bin/kube-vitals $(CURDIR)/bin/demo || exit
 
 NODES  ?= $(if $(filter reaction,$(ONLY)),32,1000)
-bench: programs build ## measure the cost with NODES simulated nodes; ONLY=limit, attack, scale, profile, reaction or rules
+bench: programs build ## measure the cost with NODES simulated nodes; ONLY=limit, attack, scale, profile, slow, reaction or rules
 ifeq ($(ONLY),)
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
 endif

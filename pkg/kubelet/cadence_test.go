@@ -50,7 +50,8 @@ func (load cadence) usesTLS() bool { return load.hanging > 0 }
 func TestEveryNodeIsScrapedInEachInterval(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for _, load := range []cadence{{100, 1000, 0}, {4000, 0, 1000}} {
-		t.Run(fmt.Sprintf("%d nodes, %d that hang and %d slow ones", load.healthy, load.hanging, load.slow), func(t *testing.T) {
+		name := fmt.Sprintf("%d nodes, %d that hang and %d slow ones", load.healthy, load.hanging, load.slow)
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, load.test)
 		})
 	}

@@ -27,7 +27,7 @@ func (s *Scraper) reschedule(t *target, took time.Duration, failures int, p plan
 	switch {
 	case failures > fastRetries:
 	case failures > 0:
-		t.due = min(t.due, max(now, t.lastDue+retryDelay(s.Interval, failures)))
+		t.due = min(t.due, now+max(0, retryDelay(s.Interval, failures)-took))
 	default:
 		if t.isActive {
 			t.due, t.kind = s.nextActive(t, now), OfActive
@@ -40,14 +40,17 @@ func (s *Scraper) reschedule(t *target, took time.Duration, failures int, p plan
 	s.schedule(t)
 }
 
-// nextRegular returns the time of the target's next regular scrape after now. It is now if the last one
-// has taken longer than the interval: its samples may be as old.
+// nextRegular returns the time of the target's next regular scrape after now. It is now if the last one took
+// longer than an interval: its samples may be as old.
 func (s *Scraper) nextRegular(t *target, now time.Duration) time.Duration {
+	if t.took > s.Interval {
+		return now
+	}
 	due := now.Truncate(s.Interval) + t.offset
 	if due <= now {
 		due += s.Interval
 	}
-	return min(due, max(now, t.lastDue+s.Interval))
+	return due
 }
 
 // rested returns the first time at which a target may be scraped more often than once in each interval: a

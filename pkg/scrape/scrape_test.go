@@ -266,7 +266,9 @@ func TestWaitsForPermits(t *testing.T) {
 // TestSlowNodeGetsOneRequestAtATime checks that a slow node gets only scrapes: once in each interval, or one
 // after the other, whatever is missing and whether it is active. Other requests begin when it is fast again.
 func TestSlowNodeGetsOneRequestAtATime(t *testing.T) {
-	for took, want := range map[time.Duration]time.Duration{12 * time.Second: interval, 25 * time.Second: 25 * time.Second} {
+	for took, want := range map[time.Duration]time.Duration{
+		12 * time.Second: interval, 25 * time.Second: 25 * time.Second,
+	} {
 		for name, active := range map[string]Active{"inactive": {}, "active": activeNodes} {
 			t.Run(fmt.Sprint(name, took), func(t *testing.T) {
 				config := withStorage(always)

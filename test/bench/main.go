@@ -15,6 +15,7 @@
 // CSV file for each size of the cluster and each server, which the command "bench plot" draws),
 // "attack" (whether it does when clients attack it, and still serves others),
 // "profile" (what owns the memory and CPU of a server that only scrapes),
+// "slow" (which metrics of slow kubelets are served, and how many requests these get),
 // "reaction" (how soon HorizontalPodAutoscalers react to a load, and how often they do without need) or
 // "rules" (the same in virtual time, for different windows of a rate, and how far first rates are off).
 //
@@ -41,6 +42,7 @@ var measurements = map[string]func(context.Context, config, shape) error{
 	"limit":    inCluster(measureLimit),
 	"scale":    inCluster(measureScale),
 	"profile":  inCluster(measureProfile),
+	"slow":     inCluster(measureSlow),
 	"reaction": measureReaction,
 	"rules":    func(context.Context, config, shape) error { simulateRules(); simulateFirst(); return nil },
 }
@@ -107,7 +109,7 @@ func parse(args []string) (cfg config, err error) {
 	flags := program.Flags("bench")
 	flags.StringVar(&cfg.server, "server", "", "the `executable` to measure: kube-vitals or metrics-server")
 	flags.StringVar(&cfg.beside, "beside", "", "another `executable` to measure in the same cluster")
-	flags.StringVar(&cfg.only, "only", "", "another `measurement`: attack, limit, scale, profile, reaction or rules")
+	flags.StringVar(&cfg.only, "only", "", "another `measurement`: attack, limit, scale, profile, slow, reaction or rules")
 	nodes := flags.String("nodes", "1000", "`numbers` of nodes, such as 100,1000,5000; 20000x5: with 5 pods on each")
 	flags.IntVar(&cfg.rounds, "rounds", 3, "how often to measure; tables show the medians")
 	flags.DurationVar(&cfg.resolution, "metric-resolution", 15*time.Second, "the interval between two scrapes of a node")
@@ -122,7 +124,7 @@ func parse(args []string) (cfg config, err error) {
 	errs := []error{err, process.CheckExecutable("-server", cfg.server)}
 	if cfg.beside != "" {
 		errs = append(errs, process.CheckExecutable("-beside", cfg.beside))
-		if !slices.Contains([]string{"", "scale", "reaction"}, cfg.only) {
+		if !slices.Contains([]string{"", "scale", "slow", "reaction"}, cfg.only) {
 			errs = append(errs, fmt.Errorf("-beside: cannot be combined with -only=%s", cfg.only))
 		}
 	}
