@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -283,8 +284,8 @@ func TestWaitingNeedsNoMemory(t *testing.T) {
 		k := &slowKubelet{headersFirst: true, delay: 5 * time.Second}
 		c := newTestClient(t, Config{PlainHTTP: true, AddressTypes: []string{"InternalIP"}})
 		c.dialer = k.dial
-		workspaces := 0
-		c.workspaces.New = func() any { workspaces++; return newWorkspace(1) }
+		var workspaces atomic.Int32
+		c.workspaces.New = func() any { workspaces.Add(1); return newWorkspace(1) }
 		var fetching sync.WaitGroup
 		for i := range kubelets {
 			fetching.Go(func() {
@@ -294,8 +295,8 @@ func TestWaitingNeedsNoMemory(t *testing.T) {
 			})
 		}
 		time.Sleep(4 * time.Second)
-		if workspaces != 0 || len(c.connecting) != 0 || len(c.reading) != 0 {
-			t.Errorf("got %d workspaces and %d+%d permits in use", workspaces, len(c.connecting), len(c.reading))
+		if n := workspaces.Load(); n != 0 || len(c.connecting) != 0 || len(c.reading) != 0 {
+			t.Errorf("got %d workspaces and %d+%d permits in use", n, len(c.connecting), len(c.reading))
 		}
 		fetching.Wait()
 		forgetAll(c)
