@@ -20,7 +20,7 @@ func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 			"(default: all nodes)")
 	fs.DurationVar(&o.RateWindow, "rate-window", 0,
 		"The longest time that a CPU rate should cover; at least 1s and at most --max-sample-age. If samples are "+
-			"denser than 60 % of it, the rate is the mean over that time, or since the load changed. See "+
+			"denser than 70 % of it, the rate is the mean over that time, or since the load changed. See "+
 			"docs/numbers.md. (default 15s, or --max-sample-age if that is less)")
 	fs.IntVar(&k.Port, "kubelet-port", kubelet.DefaultPort, "The port of the kubelets.")
 	fs.BoolVar(&k.UseNodeStatusPort, "kubelet-use-node-status-port", false,

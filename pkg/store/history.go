@@ -12,22 +12,21 @@ import (
 // window apart, so the first is at least the rate window older than the newest sample.
 const historySize = 5
 
-// A change of the load is more than usualNoise times its noise plus a share of leastChange of the larger
-// rate. The noise is a mean of about the last noiseSpan changes. See docs/dev/measurements.md,
-// which compares other rules.
+// A change of the load is more than its noise, times the rate window ÷ the interval, plus a share of
+// leastChange of the larger rate: a rate over a long interval is seldom far off by chance. The noise is a
+// mean of about the last noiseSpan changes. See docs/dev/measurements.md, which compares other rules.
 const (
-	usualNoise  = 3.5
 	leastChange = 0.03
 	noiseSpan   = 8
 )
 
 // history holds what a series needs in addition to its previous reading: the unserved sample, and, while
-// samples are dense (closer to each other than 60 % of the rate window), points for a wider window,
-// because a rate from the previous sample would cover too little time. It starts with the first sample of
-// the series, even if the container is too young for a rate. One struct keeps a container in 128 bytes.
+// samples are close (see Config.isClose), points for a wider window, because a rate from the previous
+// sample would cover too little time. If samples are dense, it starts with the first sample of the series,
+// even if the container is too young for a rate. One struct keeps a container in 128 bytes.
 type history struct {
 	count   uint8 // of points; 0: the history has only unserved or refused
-	sparse  uint8 // consecutive samples that were not dense
+	sparse  uint8 // consecutive samples that were not close
 	changes uint8 // of which noise is the mean, at most noiseSpan; 0: noise is not known
 	// noise is by how much the rate between two points usually differs from what the two rates before
 	// lead to expect, in cores. So a ramp has none. The newest points do not count: what they change
@@ -44,15 +43,19 @@ type history struct {
 
 func (h *history) hasPoints() bool { return h != nil && h.count > 0 }
 
-// maxSparse is the number of consecutive samples that are not dense after which a history is
+// maxSparse is the number of consecutive samples that are not close after which a history is
 // dropped. Only one can follow from a failed scrape of a node that is scraped often.
 const maxSparse = 2
 
-// widen returns the Amount of cur over a wider window if samples are dense, else amount unchanged. The window
+// widen returns the Amount of cur over a wider window if samples are close, else amount unchanged. The window
 // is the one closest to the rate window, but none from before the load changed. It adds the previous point to
 // the history, and creates or drops the history.
 func (s *series) widen(amount usage.Amount, cur *usage.Sample, isDense bool, a *arrival) usage.Amount {
-	if !isDense && !s.history.hasPoints() { // the steady state
+	isClose := a.config.isClose(amount.Window)
+	// Scrapes every 15 s of a kubelet that samples every 10 s have windows of 10 and 20 s in turn. That starts no
+	// history.
+	wasClose := s.hasAmount && a.config.isClose(s.amount.Window)
+	if !isDense && !(isClose && wasClose) && !s.history.hasPoints() { // the steady state
 		s.history = nil
 		return amount
 	}
@@ -62,17 +65,21 @@ func (s *series) widen(amount usage.Amount, cur *usage.Sample, isDense bool, a *
 	h := s.history
 	h.unserved, h.refused = usage.Reading{}, usage.Reading{}
 	h.add(s.prev.Reading, a.config.RateWindow)
-	if !isDense {
+	if !isClose {
 		if h.sparse++; h.sparse == maxSparse {
 			s.history = nil
 		}
 		return amount
 	}
 	h.sparse = 0
+	if !isDense && h.changes == 0 { // a wider window could hide a change of the load
+		return amount
+	}
 	base, window := s.prev.Reading, amount.Window
+	target := a.config.RateWindow * 21 / 20 // of two windows that are about as close, the longer
 	for _, p := range slices.Backward(h.points[:h.count]) {
 		w := cur.At.Sub(p.At)
-		if w <= a.config.MaxSampleAge && (w-a.config.RateWindow).Abs() < (window-a.config.RateWindow).Abs() {
+		if w <= a.config.MaxSampleAge && (w-target).Abs() < (window-target).Abs() {
 			base, window = p, w
 		}
 	}
@@ -105,7 +112,8 @@ func (h *history) steadySince(oldest, cur usage.Reading, rateWindow time.Duratio
 		}
 		if base != cur {
 			rate, before := cores(base, cur), cores(p, base)
-			if math.Abs(before-rate) > usualNoise*h.noise+leastChange*max(before, rate) {
+			noise := h.noise * rateWindow.Seconds() / base.At.Sub(p.At).Seconds()
+			if math.Abs(before-rate) > noise+leastChange*max(before, rate) {
 				return base
 			}
 		}

@@ -29,9 +29,9 @@ func TestRateWindow(t *testing.T) { // rule 1
 		{"every 5 s", rateWindow,
 			[]float64{0, 5, 10, 15, 20, 25, 30},
 			[]float64{0, 5, 10, 15, 15, 15, 15}},
-		{"every 6 s: of two windows as close, the shorter", rateWindow,
+		{"every 6 s: of two windows as close, the longer", rateWindow,
 			[]float64{0, 6, 12, 18, 24, 30},
-			[]float64{0, 6, 12, 12, 12, 12}},
+			[]float64{0, 6, 12, 18, 18, 18}},
 		{"every 2 s: readings are at least 3.75 s apart", rateWindow,
 			[]float64{0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24},
 			[]float64{0, 0, 4, 6, 8, 10, 12, 14, 16, 14, 16, 14, 16}},
@@ -44,6 +44,15 @@ func TestRateWindow(t *testing.T) { // rule 1
 		{"less than 60 % of the rate window", rateWindow,
 			[]float64{0, 8.9, 17.8, 26.7},
 			[]float64{0, 8.9, 17.8, 17.8}},
+		{"less than 70 %: a wider window once the noise is known", rateWindow,
+			[]float64{0, 10.4, 20.8, 31.2, 41.6, 52, 62.4, 72.8, 83.2},
+			[]float64{0, 10.4, 10.4, 10.4, 10.4, 10.4, 20.8, 20.8, 20.8}},
+		{"70 %", rateWindow,
+			[]float64{0, 10.5, 21, 31.5, 42, 52.5, 63, 73.5, 84},
+			[]float64{0, 10.5, 10.5, 10.5, 10.5, 10.5, 10.5, 10.5, 10.5}},
+		{"housekeeping every 10 s, scraped every 4 s, and one scrape fails", rateWindow,
+			[]float64{0, 10, 20, 30, 40, 50, 60, 60, 70, 90, 100, 110, 110},
+			[]float64{0, 10, 10, 10, 10, 10, 20, 20, 20, 20, 10, 20, 20}},
 		{"one early scrape, and dense ones", rateWindow,
 			[]float64{0, 15, 16.2, 20, 25, 30, 35},
 			[]float64{0, 15, 15, 5, 10, 15, 15}},
@@ -51,8 +60,8 @@ func TestRateWindow(t *testing.T) { // rule 1
 			[]float64{0, 5, 10, 15, 20, 50, 51.2, 55},
 			[]float64{0, 5, 10, 15, 15, 30, 30, 5}},
 		{"60 s, less than a quarter is too short", maxAge,
-			[]float64{0, 40, 80, 94.9, 96},
-			[]float64{0, 40, 40, 40, 16}},
+			[]float64{0, 45, 90, 104.9, 106},
+			[]float64{0, 45, 45, 45, 16}},
 		{"early scrapes that are not followed by dense ones", rateWindow,
 			[]float64{0, 15, 30, 31.2, 33, 45, 60},
 			[]float64{0, 15, 15, 15, 15, 12, 15}},
@@ -61,7 +70,7 @@ func TestRateWindow(t *testing.T) { // rule 1
 			[]float64{0, 5, 5, 10, 10, 10, 15, 15}},
 		{"one scrape fails", rateWindow,
 			[]float64{0, 5, 10, 15, 25, 30, 35, 40},
-			[]float64{0, 5, 10, 15, 10, 15, 10, 15}},
+			[]float64{0, 5, 10, 15, 10, 15, 20, 15}},
 		{"sparse samples end the history", rateWindow,
 			[]float64{0, 5, 10, 15, 30, 45, 50, 55},
 			[]float64{0, 5, 10, 15, 15, 15, 5, 10}},
@@ -96,29 +105,36 @@ func TestRateWindow(t *testing.T) { // rule 1
 	}
 }
 
-// TestWindowBeginsWhereLoadChanged checks the windows of loads that change, with a sample every 5 s. The
-// usage is that of the 5 s before each sample.
+// TestWindowBeginsWhereLoadChanged checks the windows of loads that change, with samples at intervals. The
+// usage is that of the interval before each sample.
 func TestWindowBeginsWhereLoadChanged(t *testing.T) { // rule 1
 	const calm, restless = 0.1, 0.2
 	for _, tc := range []struct {
 		name  string
+		every float64   // seconds
 		noise float64   // the intervals before have a core, more or less by this
 		cores []float64 // of each interval
 		want  []float64 // the window after each
 	}{
-		{"nothing changes", calm, []float64{1, 1.1, 0.9, 1}, []float64{15, 15, 15, 15}},
-		{"a step up", calm, []float64{3, 3, 3, 3}, []float64{5, 10, 15, 15}},
-		{"a step within an interval", calm, []float64{2, 3, 3, 3, 3}, []float64{5, 5, 15, 15, 15}},
-		{"a small step of a load without noise", 0, []float64{1.1, 1.1, 1.1, 1.1}, []float64{5, 10, 15, 15}},
-		{"less than a share of 3 %", 0, []float64{1.02, 1, 1.02, 1}, []float64{15, 15, 15, 15}},
-		{"a step of a load with more noise", restless, []float64{1.6, 1.6, 1.6}, []float64{15, 15, 15}},
-		{"a spike", calm, []float64{5, 1, 1, 1, 1}, []float64{5, 5, 10, 15, 15}},
-		{"a ramp", 0, []float64{1.2, 1.4, 1.6, 1.8, 2}, []float64{5, 5, 5, 5, 5}},
+		{"nothing changes", 5, calm, []float64{1, 1.1, 0.9, 1}, []float64{15, 15, 15, 15}},
+		{"a step up", 5, calm, []float64{3, 3, 3, 3}, []float64{5, 10, 15, 15}},
+		{"a step within an interval", 5, calm, []float64{2, 3, 3, 3, 3}, []float64{5, 5, 10, 15, 15}},
+		{"a small step of a load without noise", 5, 0, []float64{1.1, 1.1, 1.1, 1.1}, []float64{5, 10, 15, 15}},
+		{"less than a share of 3 %", 5, 0, []float64{1.02, 1, 1.02, 1}, []float64{15, 15, 15, 15}},
+		{"a step of a load with more noise", 5, restless, []float64{1.6, 1.6, 1.6}, []float64{15, 15, 15}},
+		{"a spike", 5, calm, []float64{5, 1, 1, 1, 1}, []float64{5, 5, 10, 15, 15}},
+		{"a ramp", 5, 0, []float64{1.2, 1.4, 1.6, 1.8, 2}, []float64{5, 5, 5, 5, 5}},
+		{"every 10 s: nothing changes", 10, calm, []float64{1, 1.1, 0.9, 1}, []float64{20, 20, 20, 20}},
+		{"every 10 s: a step up", 10, calm, []float64{3, 3, 3}, []float64{10, 20, 20}},
+		{"every 10 s: a step within an interval", 10, calm, []float64{2, 3, 3, 3}, []float64{10, 10, 20, 20}},
+		{"every 10 s: a step down", 10, calm, []float64{0.3, 0.3, 0.3}, []float64{10, 20, 20}},
+		{"every 10 s: less than the noise", 10, restless, []float64{1.6, 1.6, 1}, []float64{20, 20, 20}},
+		{"every 10 s: a ramp", 10, 0, []float64{1.2, 1.4, 1.6, 1.8}, []float64{10, 10, 10, 10}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s, used, now := newWideStore(rateWindow), 0.0, 0.0
 			put := func(cores float64) usage.Amount {
-				used, now = used+5*cores, now+5
+				used, now = used+tc.every*cores, now+tc.every
 				s.Put("n1", scrape(now, of("p/a", sample(now, used))))
 				return s.Pod("n1", "n", "p", at(now)).Containers[0].Amount
 			}
@@ -131,7 +147,7 @@ func TestWindowBeginsWhereLoadChanged(t *testing.T) { // rule 1
 				if got.Window != seconds(tc.want[i]) {
 					t.Errorf("%d. interval: got a window of %v, want %v s", i+1, got.Window, tc.want[i])
 				}
-				if got.Window == 5*time.Second && got.CPUNanocores != uint64(math.Round(1e9*cores)) {
+				if got.Window == seconds(tc.every) && got.CPUNanocores != uint64(math.Round(1e9*cores)) {
 					t.Errorf("%d. interval: got %d nanocores, want %v cores", i+1, got.CPUNanocores, cores)
 				}
 			}
@@ -190,7 +206,7 @@ func TestTenantChangesOnlyItsOwnUsage(t *testing.T) { // rule 1
 	}
 }
 
-// TestHistoryIsDropped checks that there is only a history while samples are dense.
+// TestHistoryIsDropped checks that there is only a history while samples are close to each other.
 func TestHistoryIsDropped(t *testing.T) { // rule 12
 	s := newStore()
 	put := func(now float64, want bool) {
@@ -212,6 +228,12 @@ func TestHistoryIsDropped(t *testing.T) { // rule 12
 	put(215, false)  // as at the default resolution
 	put(215.5, true) // too soon after the previous one
 	put(230, false)
+	put(240, false) // housekeeping every 10 s, scraped every 15 s
+	put(260, false)
+	put(270, false)
+	put(290, false)
+	put(300, false)
+	put(310, true) // scraped more often
 }
 
 // TestSizeOfContainers checks that a container fits into 128 bytes. Go's next larger allocation has

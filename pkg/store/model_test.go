@@ -34,8 +34,9 @@ const (
 	minCoarseShare  = 2. / 3           // 1: or this share of the rate window
 	minShare        = 1. / 4           // 1: the shortest window that is served, of the rate window
 	denseShare      = 0.6              // 1: samples that are closer are dense, by the rate window
-	noiseFactor     = 3.5              // 1: a change of the load is above this times the noise
-	noiseShare      = 0.03             // 1: plus this share of the load
+	closeShare      = 0.7              // 1: those that are closer have a wider window once the noise is known
+	targetShare     = 1.05             // 1: windows are as close to this share of the rate window as possible
+	noiseShare      = 0.03             // 1: a change of the load is above the noise plus this share of the load
 	rateFactor      = 1.1              // 10: a rate is at most this times the capacity,
 	rateMargin      = 2 * time.Second  // 10: and what the capacity allows in this time
 	exceededAfter   = 3                // 10: samples in a row that show that the status is wrong
@@ -743,22 +744,25 @@ func (v *metric) isDense(s usage.Sample, in *incoming) bool {
 }
 
 // base returns the sample from which a rate is computed (1). That is the previous one, or, if the
-// two are closer than 60 % of the rate window, the one with which the rate covers a time closest to
+// two are closer than 70 % of the rate window, the one with which the rate covers a time closest to
 // the rate window. Of samples closer than a quarter of the rate window, only the first is
-// considered. Only samples since the first that was followed so closely are, until two in a row are
-// not. If the load has changed since then, the rate is from after the change.
+// considered. Only samples since the first that was followed by one closer than 60 %, or by the second
+// in a row closer than 70 %, are, until two in a row are not. If the load has changed since then, the
+// rate is from after the change. Of samples that are not dense, it is from the previous one if the noise is
+// not known.
 func (v *metric) base(s usage.Sample, in *incoming) usage.Sample {
 	window, isDense := in.model.rateWindow, v.isDense(s, in)
-	if v.sparse++; isDense {
+	isClose := s.At.Sub(v.since.At) < share(closeShare, window)
+	if v.sparse++; isClose {
 		v.sparse = 0
 	}
 	switch {
 	case v.sparse >= 2:
 		v.dense = nil
-	case isDense || v.dense != nil:
+	case isDense || v.dense != nil || isClose && v.known && v.Window < share(closeShare, window):
 		v.dense = append(slices.Clone(v.dense), v.since)
 	}
-	if !isDense {
+	if !isClose {
 		return v.since
 	}
 	var candidates []usage.Sample
@@ -767,35 +771,49 @@ func (v *metric) base(s usage.Sample, in *incoming) usage.Sample {
 			candidates = append(candidates, c)
 		}
 	}
+	noise, isKnown := noiseOf(candidates)
+	if !isDense && !isKnown {
+		return v.since
+	}
 	known := slices.Clone(candidates)
 	candidates = append(candidates, v.since)
 	candidates = slices.DeleteFunc(candidates, func(c usage.Sample) bool { return s.At.Sub(c.At) > in.model.maxAge })
 	slices.Reverse(candidates) // the first of several that are equally close is the newest
+	target := share(targetShare, window)
 	widest := slices.MinFunc(candidates, func(a, b usage.Sample) int {
-		return cmp.Compare((s.At.Sub(a.At) - window).Abs(), (s.At.Sub(b.At) - window).Abs())
+		return cmp.Compare((s.At.Sub(a.At) - target).Abs(), (s.At.Sub(b.At) - target).Abs())
 	})
-	return lastChange(known, widest, s, window)
+	if !isKnown {
+		return widest
+	}
+	return lastChange(known, widest, s, window, noise)
+}
+
+// coresBetween returns the mean usage between two samples.
+func coresBetween(a, b usage.Sample) float64 {
+	return (b.CPUSeconds - a.CPUSeconds) / b.At.Sub(a.At).Seconds()
+}
+
+// noiseOf returns the noise of a load, without what the newest of the samples show (1).
+func noiseOf(known []usage.Sample) (noise float64, isKnown bool) {
+	for i := 4; i < len(known); i++ {
+		a, b, c, d := known[i-4], known[i-3], known[i-2], known[i-1]
+		change := math.Abs(coresBetween(a, b) - 2*coresBetween(b, c) + coresBetween(c, d))
+		noise += (change - noise) / float64(min(8, i-3))
+	}
+	return noise, len(known) >= 5
 }
 
 // lastChange returns the first of the known samples after which the load was as at s, or widest if it
 // did not change since (1).
-func lastChange(known []usage.Sample, widest, s usage.Sample, window time.Duration) usage.Sample {
-	if len(known) < 5 {
-		return widest
-	}
-	cores := func(a, b usage.Sample) float64 { return (b.CPUSeconds - a.CPUSeconds) / b.At.Sub(a.At).Seconds() }
-	noise := 0.0
-	for i := 4; i < len(known); i++ {
-		a, b, c, d := known[i-4], known[i-3], known[i-2], known[i-1]
-		weight := float64(min(8, i-3))
-		noise += (math.Abs(cores(a, b)-2*cores(b, c)+cores(c, d)) - noise) / weight
-	}
+func lastChange(known []usage.Sample, widest, s usage.Sample, window time.Duration, noise float64) usage.Sample {
 	far := slices.DeleteFunc(known, func(c usage.Sample) bool {
 		return s.At.Sub(c.At) < share(minShare, window) || c.At < widest.At
 	})
 	for i := len(far) - 1; i > 0; i-- {
-		since, before := cores(far[i], s), cores(far[i-1], far[i])
-		if math.Abs(before-since) > noiseFactor*noise+noiseShare*max(before, since) {
+		since, before := coresBetween(far[i], s), coresBetween(far[i-1], far[i])
+		usual := noise * window.Seconds() / far[i].At.Sub(far[i-1].At).Seconds()
+		if math.Abs(before-since) > usual+noiseShare*max(before, since) {
 			return far[i]
 		}
 	}

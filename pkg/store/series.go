@@ -38,7 +38,7 @@ type series struct {
 	asOf   usage.Time   // when amount was sampled
 	since  usage.Time   // when the series started
 
-	history *history // nil: the samples are not dense, and none is unserved
+	history *history // nil: the samples are not close to each other, and none is unserved
 
 	sampled    bool  // whether prev is set
 	untimed    bool  // whether prev.At is a usage.Time, see usage.Sample

@@ -40,6 +40,10 @@ type Config struct {
 // isDense reports whether a window is so short that a rate should begin at an earlier sample.
 func (c *Config) isDense(window time.Duration) bool { return window < c.RateWindow*3/5 }
 
+// isClose reports whether a window is so short that a rate should begin at an earlier sample if the load is
+// known to be steady: twice the window is about as close to RateWindow.
+func (c *Config) isClose(window time.Duration) bool { return window < c.RateWindow*7/10 }
+
 // ContainerState is what the API server shows of a container.
 type ContainerState struct {
 	Running       bool
