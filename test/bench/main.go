@@ -44,7 +44,12 @@ var measurements = map[string]func(context.Context, config, shape) error{
 	"profile":  inCluster(measureProfile),
 	"slow":     inCluster(measureSlow),
 	"reaction": measureReaction,
-	"rules":    func(context.Context, config, shape) error { simulateRules(); simulateFirst(); return nil },
+	"rules": func(context.Context, config, shape) error {
+		simulateRules()
+		simulateKubelets()
+		simulateFirst()
+		return nil
+	},
 }
 
 // inCluster returns a function that starts a cluster, measures something in it, and stops it.

@@ -28,7 +28,7 @@ func TestRules(t *testing.T) {
 	} {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
-			c := r.reactions() // the page does not have the p95 of the first decision and noise of 10 s
+			c := r.cells() // the page does not have the p95 of the first decision and noise of 10 s
 			want := "| " + strings.Join(slices.Concat(c[:2], c[3:9], c[10:]), " | ") + " |\n"
 			if !strings.Contains(string(text), want) {
 				t.Errorf("the page does not have this row:\n%s", want)

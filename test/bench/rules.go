@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	ruleRuns     = 150              // autoscalers for each load
+	ruleRuns     = 150              // autoscalers for each load and seed
+	ruleSeeds    = 5                // for each row of a kind of kubelet
 	ruleDuration = 20 * time.Minute // of each run
 	ruleWindow   = 15 * time.Second // --rate-window
 )
@@ -67,8 +68,27 @@ func windowOf(width time.Duration) func() rule {
 // of them is that long before each read, as if reads could be predicted.
 type schedule struct {
 	interval, lead time.Duration
-	atRead         bool          // each read waits for one more sample
-	housekeeping   time.Duration // samples are those that the kubelet takes so often; 0: taken on demand
+	atRead         bool // each read waits for one more sample
+	kubelet
+}
+
+// kubelet is when a kubelet takes its samples: after each interval, and up to jitter later. 0: on demand.
+type kubelet struct{ housekeeping, jitter time.Duration }
+
+// newestSample returns a function that returns the time of the newest sample at a time, in seconds. From call
+// to call, the time only grows.
+func (k kubelet) newestSample(random *rand.Rand) func(t float64) float64 {
+	if k.housekeeping == 0 {
+		return func(t float64) float64 { return t }
+	}
+	random = rand.New(rand.NewPCG(random.Uint64(), 0)) // so that loads do not depend on when scrapes are
+	newest, next := 0.0, random.Float64()*k.housekeeping.Seconds()
+	return func(t float64) float64 {
+		for next <= t {
+			newest, next = next, next+k.housekeeping.Seconds()+random.Float64()*k.jitter.Seconds()
+		}
+		return newest
+	}
 }
 
 var (
@@ -99,10 +119,9 @@ func (s schedule) read(random *rand.Rand, loads []load, newRule func() rule, eac
 	for i := range loads {
 		counters[i], rules[i] = loads[i].counter(), newRule()
 	}
+	newestSample := s.newestSample(random)
 	sample := func(t float64) {
-		if grid := s.housekeeping.Seconds(); grid > 0 {
-			t = math.Floor(t/grid) * grid
-		}
+		t = newestSample(t)
 		for i := range loads {
 			if t-last[i] >= 1 {
 				served[i], last[i] = rules[i](point{t, counters[i](t)}), t
@@ -165,23 +184,37 @@ type ruleRow struct {
 	schedule schedule
 }
 
-// reactions returns the cells: how soon autoscalers react, and how often they do
-// without need.
-func (r ruleRow) reactions() []string {
-	random, result := rand.New(rand.NewPCG(1, 2)), &delays{}
+// reactions are how soon autoscalers react, and how often they do without need.
+type reactions struct {
+	delays
+	changes []float64 // per autoscaler and hour, for each of calm
+}
+
+// reactions plays the loads of a seed.
+func (r ruleRow) reactions(seed uint64) (result reactions) {
+	random := rand.New(rand.NewPCG(1, 2+seed))
 	for range ruleRuns {
 		for _, k := range []kind{stepKind, rampKind} {
 			loads := k.generate(random, ruleDuration)
-			k.add(result, loads[0], r.decide(random, loads), ruleDuration)
+			k.add(&result.delays, loads[0], r.decide(random, loads), ruleDuration)
 		}
 	}
-	cells := append([]string{r.name}, result.cells()...)
 	for _, k := range calm {
-		random, changes := rand.New(rand.NewPCG(3, 4)), 0
+		random, changes := rand.New(rand.NewPCG(3, 4+seed)), 0
 		for range ruleRuns {
 			changes += r.decide(random, k.generate(random, ruleDuration)).changes(ruleDuration)
 		}
-		cells = append(cells, fmt.Sprintf("%.1f", float64(changes)/ruleRuns/ruleDuration.Hours()))
+		result.changes = append(result.changes, float64(changes)/ruleRuns/ruleDuration.Hours())
+	}
+	return result
+}
+
+// cells are those of the row, of the first seed.
+func (r ruleRow) cells() []string {
+	result := r.reactions(0)
+	cells := append([]string{r.name}, result.cells()...)
+	for _, n := range result.changes {
+		cells = append(cells, fmt.Sprintf("%.1f", n))
 	}
 	return cells
 }
@@ -202,12 +235,61 @@ func simulateRules() {
 		{"… every 5 s, before predicted reads", stored, predicted},
 		{"… every 15 s", stored, sparse},
 		{"… and at each read", stored, schedule{interval: dense.interval, atRead: true}},
-		{"… of kubelets that sample every 10 s", stored,
-			schedule{interval: dense.interval, housekeeping: 10 * time.Second}},
 	} {
-		t.row(r.reactions()...)
+		t.row(r.cells()...)
 	}
 	t.print()
 	fmt.Printf("\n%d autoscalers of %s for each load; changes of desiredReplicas are per autoscaler and hour.\n",
 		ruleRuns, ruleDuration)
+}
+
+// simulateKubelets compares the product with metrics-server's rule, the two latest samples that it has scraped,
+// for each kind of kubelet.
+func simulateKubelets() {
+	last, atOnce := windowOf(0), schedule{interval: time.Second}
+	t := newTable(fmt.Sprintf("Kinds of kubelets: the median of %d seeds, and their range", ruleSeeds),
+		"kubelet", "rule", "right decision: p50", "p95", "behind a ramp: mean", "spike", "noise", "noise of 10 s")
+	for _, k := range []struct {
+		name string
+		kubelet
+	}{
+		{"on demand", kubelet{}},
+		{"every 10 s", kubelet{housekeeping: 10 * time.Second}},
+		{"every 10 to 20 s", kubelet{housekeeping: 10 * time.Second, jitter: 10 * time.Second}},
+		{"every 15 s", kubelet{housekeeping: 15 * time.Second}},
+		{"every 15 to 30 s", kubelet{housekeeping: 15 * time.Second, jitter: 15 * time.Second}},
+	} {
+		rows := []ruleRow{
+			{"metrics-server", last, schedule{interval: sparse.interval, kubelet: k.kubelet}},
+			{"kube-vitals", stored, schedule{interval: dense.interval, kubelet: k.kubelet}},
+		}
+		if k.housekeeping > 0 { // no rate can be served sooner
+			atOnce.kubelet = k.kubelet
+			rows = append(rows, ruleRow{"the last two samples, at once", last, atOnce})
+		}
+		for _, r := range rows {
+			var seeds []reactions
+			for seed := range uint64(ruleSeeds) {
+				seeds = append(seeds, r.reactions(seed))
+			}
+			spread := func(unit string, of func(reactions) float64) string {
+				var list []float64
+				for _, one := range seeds {
+					list = append(list, of(one))
+				}
+				return fmt.Sprintf("%.1f%s (%.1f–%.1f)", percentile(list, 50), unit, slices.Min(list), slices.Max(list))
+			}
+			cells := []string{
+				k.name, r.name,
+				spread(" s", func(one reactions) float64 { return percentile(one.right, 50) }),
+				spread(" s", func(one reactions) float64 { return percentile(one.right, 95) }),
+				spread(" s", func(one reactions) float64 { return mean(one.ramp) }),
+			}
+			for i := range calm[:3] {
+				cells = append(cells, spread("", func(one reactions) float64 { return one.changes[i] }))
+			}
+			t.row(cells...)
+		}
+	}
+	t.print()
 }
