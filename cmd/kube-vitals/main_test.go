@@ -40,7 +40,7 @@ func program(ctx context.Context, args ...string) *exec.Cmd {
 func TestStopBeforeSync(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		t.Run(format, func(t *testing.T) {
-			requested := make(chan struct{}, 1) // the ConfigMap for which an informer waits
+			requested := make(chan struct{}, 1) // the ConfigMap that an informer waits for
 			apiServer := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				if strings.Contains(r.URL.Path, "/configmaps") {
 					select {

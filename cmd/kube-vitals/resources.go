@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// defaultStorageInterval is the interval at which kubelets measure volumes at best. A complete
+	// defaultStorageInterval is the shortest interval between two measurements of volumes by kubelets. A complete
 	// summary costs a kubelet about as much as a scrape, so this adds a quarter to the cost of scrapes
 	// every 15 seconds.
 	defaultStorageInterval = time.Minute
-	// minStorageInterval is the interval at which containerd measures the writable layers of containers.
+	// minStorageInterval is how often containerd measures the writable layers of containers.
 	minStorageInterval = 10 * time.Second
 )
 

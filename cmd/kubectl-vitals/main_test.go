@@ -89,7 +89,7 @@ func TestEscapes(t *testing.T) {
 	}
 }
 
-// kubeconfig is of a port on which nothing listens.
+// kubeconfig is of a port where nothing listens.
 const kubeconfig = `
 apiVersion: v1
 kind: Config

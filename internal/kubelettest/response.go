@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// defaultChunkSize is the buffer size of the library with which kubelets encode a response.
+// defaultChunkSize is the buffer size of the library that encodes the responses of kubelets.
 const defaultChunkSize = 4096
 
 // Response is what a kubelet is about to send. A Fault alters it.

@@ -68,7 +68,7 @@ type Config struct {
 }
 
 // NewScheme returns a scheme with metrics.k8s.io in both versions, the types that all API servers share, and the
-// fields by which pods are selected.
+// fields that select pods.
 func NewScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	install.Install(scheme)

@@ -34,7 +34,7 @@ var (
 // cluster is what a test serves.
 type cluster struct {
 	pods, nodes []*inventory.Object
-	podUsage    map[string]*usage.Pod // by "namespace/name", as the node reports it to which the pod is bound
+	podUsage    map[string]*usage.Pod // by "namespace/name", as the node reports it that the pod is bound to
 	nodeUsage   map[string]*usage.Node
 }
 

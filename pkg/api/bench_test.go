@@ -21,7 +21,7 @@ import (
 
 // benchCluster returns pods of two containers each in 50 namespaces. Two thirds of the pods of a
 // namespace belong to one application. Pods lie in memory in another order than they are listed in, as in
-// a cluster in which pods come and go.
+// a cluster where pods come and go.
 func benchCluster(b *testing.B, pods, nodes int) Config {
 	const namespaces = 50
 	random, started := rand.New(rand.NewPCG(1, 2)), nodeAt.Add(-time.Hour)

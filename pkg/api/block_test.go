@@ -19,7 +19,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/view/viewtest"
 )
 
-// TestBlocks lists several blocks of objects, of which some are not served, from a real Store and
+// TestBlocks lists several blocks of objects, some of them not served, from a real Store and
 // Index. Each list, whole and in pages of several sizes, must have what a GET returns of each object.
 // The page of nodes must count the same pods.
 func TestBlocks(t *testing.T) {

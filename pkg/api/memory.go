@@ -81,7 +81,7 @@ type negotiated struct {
 
 type negotiatedKey struct{}
 
-// WithResponseMemory limits the memory of responses. A request for which there is not enough is rejected
+// WithResponseMemory limits the memory of responses. A request without enough is rejected
 // with status 429. The filter needs the request info and the user, which the API server's
 // default filters set.
 func WithResponseMemory(
@@ -144,7 +144,7 @@ type demand struct {
 	encoded             int64 // about the size of the response, rather more
 }
 
-// newDemand returns the demand of a response to which objects are added.
+// newDemand returns the demand of a response before objects are added.
 func newDemand(ctx context.Context) *demand {
 	if m, ok := ctx.Value(negotiatedKey{}).(*negotiated); ok {
 		return &demand{cost: m.cost, gzip: m.gzip}
@@ -152,7 +152,7 @@ func newDemand(ctx context.Context) *demand {
 	return &demand{}
 }
 
-// add adds an object, of which its node may report more containers than the API server shows.
+// add adds an object. Its node may report more containers than the API server shows.
 func (d *demand) add(o *inventory.Object, reported int) {
 	d.objects++
 	d.containers += max(minContainers, len(o.Containers), reported)

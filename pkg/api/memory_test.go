@@ -253,7 +253,7 @@ func TestListTooLarge(t *testing.T) {
 }
 
 // TestHostilePodTooLarge checks that what counts is what is served: not a pod without metrics before one with
-// many labels, and not the few containers that the API server shows of a pod of which a node reports many.
+// many labels, and not the few containers that the API server shows of a pod whose node reports many.
 func TestHostilePodTooLarge(t *testing.T) {
 	labels := map[string]string{}
 	var reported []usage.Container

@@ -60,7 +60,7 @@ func (c *collection) ConvertToTable(ctx context.Context, object, options runtime
 // layout is what differs between tables. It does not depend on the content of rows: kubectl prints its header
 // again for a page with other columns.
 type layout struct {
-	node    bool             // the nodes to which pods are bound
+	node    bool             // the nodes that pods are bound to
 	further []usage.Resource // further resources, sorted by name, without values
 }
 

@@ -24,7 +24,7 @@ type File struct {
 	Exporters []Exporter `yaml:"exporters"`
 }
 
-// Exporter describes the exporters of one kind, of which each node with devices runs one.
+// Exporter describes the exporters of one kind. Each node with devices runs one.
 type Exporter struct {
 	// Name identifies the exporter in metrics and in the log. By default, it is the preset.
 	Name string `yaml:"name"`
@@ -45,7 +45,7 @@ type Exporter struct {
 
 	Interval time.Duration `yaml:"interval"` // between two scrapes of a pod; by default defaultInterval
 	Timeout  time.Duration `yaml:"timeout"`  // of a scrape; by default defaultTimeout, at most Interval
-	MaxAge   time.Duration `yaml:"maxAge"`   // at which values expire; by default 3 × Interval
+	MaxAge   time.Duration `yaml:"maxAge"`   // values expire at this age; by default 3 × Interval
 
 	// Labels names the labels of a series that identify the container.
 	Labels Labels `yaml:"labels"`
@@ -92,7 +92,7 @@ type Resource struct {
 	Resource string `yaml:"resource"` // its name, such as nvidia.com/gpu
 	Series   string `yaml:"series"`   // the name of the series; "-" removes the resource of the preset
 
-	// Scale is the number by which a value of the series is multiplied; by default 1. The product is
+	// Values of the series are multiplied by Scale; by default 1. The product is
 	// a number of devices, or of bytes.
 	Scale float64 `yaml:"scale"`
 	Unit  string  `yaml:"unit"` // number (the default) or bytes
@@ -306,7 +306,7 @@ func (r *Resource) validate() errs {
 
 func isPositive(f float64) bool { return f > 0 && !math.IsInf(f, 0) }
 
-// unit returns the unit in which values of the resource are served.
+// unit returns the unit of the resource's values in the API.
 func (r *Resource) unit() usage.Unit {
 	if r.Unit == unitBytes {
 		return usage.Bytes

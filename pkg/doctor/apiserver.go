@@ -268,7 +268,7 @@ func (d *doctor) findServer(ctx context.Context) []Check {
 	return d.chooseServer(ctx, labeled)
 }
 
-// chooseServer sets the target to the Service of kube-vitals to which no APIService leads. A cure may
+// chooseServer sets the target to the Service of kube-vitals if no APIService leads to it. A cure may
 // lead the metrics API to it, so it must not be one that a tenant has created: outside of the
 // configured namespace, its release must have a ClusterRoleBinding.
 func (d *doctor) chooseServer(ctx context.Context, labeled []corev1.Service) []Check {

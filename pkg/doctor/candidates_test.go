@@ -27,7 +27,7 @@ func TestCandidates(t *testing.T) {
 		candidates []string
 		bindings   []rbacv1.ClusterRoleBinding
 		prepare    func(*world)
-		patched    string // the namespace to which the patch leads
+		patched    string // the namespace that the patch leads to
 		reason     string
 		status     Status
 		objects    string

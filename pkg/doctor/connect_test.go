@@ -12,7 +12,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// TestPortForward examines a server in the cluster: doctor connects to the port of the pod to which the Service
+// TestPortForward examines a server in the cluster: doctor connects to the pod's port behind the Service
 // leads, also if the user may not list EndpointSlices, and reads the certificate and the page of nodes there. The
 // API server is older than WebSockets for port-forwards, so it upgrades to SPDY only.
 func TestPortForward(t *testing.T) {

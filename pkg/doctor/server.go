@@ -37,7 +37,7 @@ func (w *workload) external() string {
 	return w.service.Spec.ExternalName
 }
 
-// podPort returns the port of the pod to which the Service leads, or 0.
+// podPort returns the pod's port behind the Service, or 0.
 func (w *workload) podPort() int32 {
 	for _, p := range w.container().Ports {
 		if p.Name != "" && p.Name == w.port.TargetPort.StrVal {

@@ -47,16 +47,16 @@ type cluster struct {
 	keepsOld bool // the engine stores samples that are older than others
 	scrapes
 	partial    bool // the engine does not return all series
-	gap        int  // seconds in which the engine scrapes nothing
-	down       int  // seconds in which the engine does not respond
-	late       int  // seconds by which refreshes are late
+	gap        int  // seconds without scrapes by the engine
+	down       int  // seconds without a response of the engine
+	late       int  // how late refreshes are, in seconds
 	future     int  // second of the last sample of the future
 	stepped    int  // second of the last step
 	disturbed  int  // second of the last event
 	settled    int  // second since which the engine and the server have run without an interruption
 	served     int  // rates
-	recognized int  // refreshes in a row in which times were known to be those of scrapes
-	replaced   int  // second in which the node was replaced
+	recognized int  // refreshes in a row whose times were known to be those of scrapes
+	replaced   int  // second when the node was replaced
 	events     []string
 }
 

@@ -187,7 +187,7 @@ func (h handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return recorder.Result(), nil
 }
 
-// newFixture returns a fixture with a node n1, on which all containers exist.
+// newFixture returns a fixture with a node n1 that has all containers.
 func newFixture(t *testing.T, config string) *fixture {
 	t.Helper()
 	return newEngine(t).newFixture(t, writeFile(t, t.TempDir(), "config.yaml", config))

@@ -66,7 +66,7 @@ type selection struct {
 	base point
 }
 
-// current yields the counters of a node of which the current refresh has samples.
+// current yields the counters of a node that have samples in the current refresh.
 func (s *Source) current(n *node) iter.Seq[*counter] {
 	return func(yield func(*counter) bool) {
 		for _, c := range n.all {

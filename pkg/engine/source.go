@@ -39,7 +39,7 @@ type Config struct {
 	File string // the configuration file; see ParseFile
 
 	Interval     time.Duration // between two refreshes
-	MaxSampleAge time.Duration // the age at which a metric expires
+	MaxSampleAge time.Duration // a metric expires at this age
 	// MaxContainers limits the containers of one node.
 	MaxContainers int
 
@@ -57,7 +57,7 @@ type Config struct {
 
 	UserAgent string
 	// Reloaded is called once for each change of the file: with nil when the new content is in use,
-	// or with the error because of which the old content stays in use.
+	// or with the error that keeps the old content in use.
 	Reloaded func(file string, err error)
 }
 

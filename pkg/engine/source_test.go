@@ -104,7 +104,7 @@ func TestSlowEngineScrapes(t *testing.T) {
 	}
 }
 
-// TestPodMoves has series of a pod of a StatefulSet on two nodes. Only those of the node to which it
+// TestPodMoves has series of a pod of a StatefulSet on two nodes. Only those of the node that it
 // is bound count, and those of the other node are not kept.
 func TestPodMoves(t *testing.T) {
 	f := newFixture(t, "")
@@ -185,7 +185,7 @@ func TestEngineLosesRunningContainer(t *testing.T) {
 	f.wantPod("app 0 17s, side 200 15s") // stands until it expires
 }
 
-// TestLongNames limits the memory for names of containers, of which the API server decides nothing.
+// TestLongNames limits the memory for names of containers that the API server does not know.
 func TestLongNames(t *testing.T) {
 	f := newFixture(t, "")
 	longest := strings.Repeat("x", maxNameBytes)

@@ -6,9 +6,9 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// An engine with honor_timestamps: false stores the time of the scrape instead of the time at which
+// An engine with honor_timestamps: false stores the time of the scrape instead of the time when
 // the kubelet read a counter, up to 20 s earlier. This file recognizes nodes with such samples, and
-// computes their rates over a time in which the unknown age of the counters matters little.
+// computes their rates over a time so long that the unknown age of the counters matters little.
 
 const (
 	// maxCounterAge is the longest time between two readings of a counter by its kubelet, if the

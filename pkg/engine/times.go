@@ -31,7 +31,7 @@ func (t *times) observe(reference, newest usage.NodeTime, sent usage.Time) {
 // startUnit is the resolution of starts in the API server, which truncates them to it.
 const startUnit = time.Second
 
-// since returns the time from which samples are of a container, and not of an earlier one.
+// since returns when the samples of a container begin: earlier ones are of its predecessor.
 //
 // Times of the kubelet and the start in the API server are by the same clock. Times of scrapes are by the
 // engine's clock. The offset of the node's clock is not known then, so the creation of the pod counts as

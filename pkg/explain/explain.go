@@ -85,7 +85,7 @@ type moment struct {
 	examined map[string]*nodeFinding // by name
 }
 
-// nodeFinding explains a node on which nothing has metrics. Its text is nil if the node is fine.
+// nodeFinding explains a node where nothing has metrics. Its text is nil if the node is fine.
 type nodeFinding struct {
 	finding
 	health health.Node
@@ -160,7 +160,7 @@ func (m *moment) waiting(r reason.Reason, what string, since usage.Time) (findin
 		what, short(age), seconds(m.overall.Startup-age)), true
 }
 
-// stale returns a finding about samples of which the last was taken at the given time.
+// stale returns a finding about samples; the last was taken at the given time.
 func (m *moment) stale(node, what string, sampledAt usage.Time) finding {
 	if m.at.Sub(sampledAt) <= m.MaxSampleAge { // not too old, but too far from the one before
 		return newFinding(reason.StaleSamples, "%s has one sample of %s, from %s, but metrics need two within %s",

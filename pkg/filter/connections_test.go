@@ -52,7 +52,7 @@ func TestConnectionsAreShared(t *testing.T) {
 	const most = 4
 	for name, test := range map[string]struct {
 		dial   []string // addresses, in this order
-		after  int      // so many were dialed, requests is the order in which connections start requests
+		after  int      // so many were dialed, requests is the order of the connections' requests
 		starts []int
 		size   int64 // of each request, which does not end
 		want   []int // those that are closed

@@ -1,4 +1,4 @@
-// Package health is the vocabulary in which sources of usage report what they know of themselves and
+// Package health is the vocabulary that sources of usage share to report what they know of themselves and
 // of each node: the kubelets that are scraped, the engine that is read instead of them, and the
 // exporters of devices. Metrics, events, the page of nodes and explanations read it, so that they need
 // not know which source there is. Each time.Time has a monotonic reading.
@@ -70,9 +70,9 @@ func (a *Attempts) Add(now time.Time, took time.Duration, r reason.Reason, err e
 type Overall struct {
 	// Attempts are those to read the source as a whole. Kubelets are read one by one: they have none.
 	Attempts
-	// Startup is the age of a container or node at which its metrics are expected.
+	// Startup is the age of a container or node when its metrics are expected.
 	Startup time.Duration
-	// Window is the time in which two samples must lie to give a rate; 0: the maximum age of a sample.
+	// Window is the longest time between two samples that give a rate; 0: the maximum age of a sample.
 	Window time.Duration
 	Engine *Engine // details for the page of nodes; nil: the kubelets are scraped
 }

@@ -110,7 +110,7 @@ func (x *Index) candidates(namespace string, demands []demand) (objects []*Objec
 	return slices.Concat(lists...), sorted, exact
 }
 
-// LenOf returns the number of objects in a phase, without pods of which no container runs, as in
+// LenOf returns the number of objects in a phase, without pods whose containers do not run, as in
 // CrashLoopBackOff. Nodes have PhaseUnknown.
 func (x *Index) LenOf(phase Phase) (sum int) {
 	x.mu.RLock()

@@ -360,7 +360,7 @@ func BenchmarkMemory(b *testing.B) {
 	b.ReportMetric(float64(grown)/pods, "bytes/pod")
 }
 
-// TestEarliestStart checks the time before which a container cannot have started.
+// TestEarliestStart checks the earliest possible start of a container.
 func TestEarliestStart(t *testing.T) {
 	const pod, main = 1000, 1060
 	running := func(startedAt usage.NodeTime) []ContainerState {

@@ -58,7 +58,7 @@ func (n namespace) put(o *Object) {
 	}
 }
 
-// remove removes an object from its lists, except from those in which put has replaced it.
+// remove removes an object from its lists, except where put has replaced it.
 func (n namespace) remove(o *Object) {
 	for key := range o.keys() {
 		objects := n[key]

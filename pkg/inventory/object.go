@@ -22,7 +22,7 @@ type Object struct {
 	CreatedAt       usage.Time // by the API server's clock, in whole seconds
 
 	// Of pods only:
-	Node       string           // to which the pod is bound; "": none yet
+	Node       string           // that the pod is bound to; "": none yet
 	Containers []ContainerState // sorted by name; nil if the pod has no container statuses yet
 	StartedAt  usage.NodeTime   // when the kubelet accepted the pod, in whole seconds; 0: not known
 	Phase      Phase
@@ -31,7 +31,7 @@ type Object struct {
 }
 
 const (
-	// maxIndexed is the number of labels up to which an object is indexed. It bounds the time for
+	// maxIndexed limits the labels of an object that is indexed. It bounds the time for
 	// which the Index is locked.
 	maxIndexed = 64
 	// maxLabelBytes is the maximum length of a label's text: a prefix, a name and a value.
@@ -199,7 +199,7 @@ func stateOf(status *corev1.ContainerStatus, isRestarted bool) ContainerState {
 	return state
 }
 
-// EarliestStart returns the time before which the container with the name cannot have started, in
+// EarliestStart returns the earliest possible start of the container with the name, in
 // whole seconds; 0 if it is not known. That is the start of the pod. A kubelet that lost the status of
 // a pod sets that to a later time, but the start of a running container is always that of the container
 // runtime.

@@ -2,8 +2,8 @@ package inventory
 
 import "iter"
 
-// maxSharedContainers is the number of containers up to which a pod shares their names with others.
-// It bounds the time for which the Index is locked.
+// maxSharedContainers limits the containers of a pod that shares their names with others.
+// It bounds how long the Index is locked.
 const maxSharedContainers = 64
 
 // sharing holds one copy of each text for all objects with an equal one, for as long as such an

@@ -175,7 +175,7 @@ func (f *fleet) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	return ours, nil
 }
 
-// serve responds to the requests on a connection, until the phase in which the kubelet hangs.
+// serve responds to the requests on a connection, until the phase when the kubelet hangs.
 func (f *fleet) serve(conn net.Conn, node int, hangs phase) {
 	for in := bufio.NewReader(conn); ; {
 		if _, err := http.ReadRequest(in); err != nil || hangs == inHeaders {

@@ -95,7 +95,7 @@ func (c *Client) fetch(
 }
 
 // get sends one request and decodes the response. The caller must release the workspace with the
-// result. queued is increased by the time in which the request waited for permits.
+// result. queued is increased by the time that the request waited for permits.
 //
 // The time of the response is when its body begins: the kubelet takes its samples right before, and the
 // rest is the time of the transfer. Until then, the request has neither a permit nor a workspace.

@@ -67,7 +67,7 @@ type Config struct {
 	UserAgent string
 
 	// Reloaded is called when one of the files above has changed: with nil when the new content is in use,
-	// or with the error because of which the old content stays in use. An error that stays the same is
+	// or with the error that keeps the old content in use. An error that stays the same is
 	// reported once. A Fetch calls Reloaded and waits for it, so it must not use the client.
 	Reloaded func(files string, err error)
 }

@@ -30,7 +30,7 @@ func newPermits() permits { return make(permits, permitsPerCPU*runtime.GOMAXPROC
 type permit struct {
 	permits  permits
 	queued   time.Duration // how long the request waited for the permit
-	deadline time.Time     // from which on it is not held through waits
+	deadline time.Time     // it is not held through waits that begin later
 	timer    *time.Timer   // of a wait
 	held     atomic.Bool
 }

@@ -47,7 +47,7 @@ type conn struct {
 	net.Conn // of TLS, or the socket
 	socket   *socket
 	version  int    // of the credentials that verified it
-	key      string // because of which it was admitted; "": a CA verified the certificate
+	key      string // that admitted it; "": a CA verified the certificate
 }
 
 // socket pauses a permit while it waits for the kubelet.

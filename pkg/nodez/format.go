@@ -25,7 +25,7 @@ func problemsFirst[T any](list []T, state func(*T) State) []*T {
 	return sorted
 }
 
-// states returns all states, in the order in which people look for nodes.
+// states returns all states, those that people look for first.
 func states() []State { return []State{Failing, Stale, Starting, Ready} }
 
 // rank returns the position of the state in states.

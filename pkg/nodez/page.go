@@ -87,7 +87,7 @@ func exporters(r *Report) (string, error) {
 	return b.String(), err
 }
 
-// writeTables writes a template of text, in which adjacent lines with tabs are a table.
+// writeTables writes a template of text, where adjacent lines with tabs are a table.
 func writeTables(w io.Writer, name string, data any) error {
 	tables := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if err := textPage().ExecuteTemplate(tables, name, data); err != nil {

@@ -71,7 +71,7 @@ func (s *Scraper) spread(t *target) time.Duration {
 	return time.Duration(float64(t.offset) / float64(s.Interval) * float64(within))
 }
 
-// smallCluster is the least number of nodes from which the budget is computed: the further scrapes of
+// smallCluster is the least number of nodes that the budget is computed from: the further scrapes of
 // ten nodes cost too little to let autoscalers wait.
 const smallCluster = 10
 
@@ -98,7 +98,7 @@ func (s *Scraper) nextActive(t *target, now time.Duration) time.Duration {
 	return min(s.slot(next), max(now, t.lastDue+s.Interval))
 }
 
-// slot returns the first moment from t on at which regular scrapes start. Scrapes that share a
+// slot returns the first moment from t on when regular scrapes start. Scrapes that share a
 // moment are cheaper, see slots.
 func (s *Scraper) slot(t time.Duration) time.Duration {
 	step := s.Interval / slots

@@ -31,7 +31,7 @@ type plan struct {
 }
 
 // newPlan returns the plan after a scrape whose response arrived at the given time. The early
-// scrape is due at the first moment at which the kubelet is likely to have one of the missing
+// scrape is due at the first moment when the kubelet is likely to have one of the missing
 // samples. minWindow is the shortest window of a rate.
 func newPlan(missing []usage.Missing, arrived usage.Time, minWindow time.Duration) plan {
 	var p plan
@@ -48,7 +48,7 @@ func newPlan(missing []usage.Missing, arrived usage.Time, minWindow time.Duratio
 	return p
 }
 
-// waitFor returns the time from now after which the kubelet is likely to have the sample that m
+// waitFor returns how long it takes from now until the kubelet is likely to have the sample that m
 // needs.
 func waitFor(m *usage.Missing, now usage.Time, minWindow time.Duration) time.Duration {
 	if m.SampledAt == 0 {

@@ -43,7 +43,7 @@ type Fetcher interface {
 	FetchStorage(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error)
 	// Forget drops what is kept for a node.
 	Forget(node string)
-	// Address returns the host and port to which the requests for a node go. It is empty if the node
+	// Address returns the host and port that the requests for a node go to. It is empty if the node
 	// has no valid address.
 	Address(node *corev1.Node) string
 }
@@ -105,11 +105,11 @@ type Config struct {
 }
 
 const (
-	// fastRetries is the number of consecutive failures up to which a node is retried before its
+	// fastRetries is the number of consecutive failures after which a node is no longer retried before its
 	// next regular scrape: a few times in each of the first two intervals. Metrics then expire only
 	// after 11 failures in a row, which is rare even if 3 of 10 scrapes fail.
 	fastRetries = 8
-	// slots is the number of moments in an interval at which regular scrapes start. If nodes share
+	// slots is the number of moments in an interval when regular scrapes start. If nodes share
 	// a moment, the processor wakes up once for all of them, with warm caches: that halves the cost
 	// of a scrape.
 	slots = 60

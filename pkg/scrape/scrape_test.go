@@ -249,7 +249,7 @@ func TestHangingNodesDelayNoOther(t *testing.T) {
 	})
 }
 
-// TestWaitsForPermits checks that the time for which a scrape waits for this process counts as
+// TestWaitsForPermits checks that the time that a scrape waits for this process counts as
 // lateness, not as duration.
 func TestWaitsForPermits(t *testing.T) {
 	slow := func(context.Context, string) error { time.Sleep(3 * time.Second); return nil }

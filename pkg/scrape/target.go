@@ -20,7 +20,7 @@ type target struct {
 	since  time.Duration // when it was set, since Scraper.started
 
 	// These fields are guarded by the Scraper's lock.
-	waiting  bool               // for due, after which the timer starts a scrape; false: it is being scraped
+	waiting  bool               // for due, when the timer starts a scrape; false: it is being scraped
 	timer    *time.Timer        // nil until Run
 	cancel   context.CancelFunc // cancels what is running; nil until Run
 	warm     bool               // it has the first metrics that its kubelet can provide soon, or its scrape failed

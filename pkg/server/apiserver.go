@@ -57,7 +57,7 @@ func (a *assembly) addAPI() error {
 	return nil
 }
 
-// addChecks adds the checks of /readyz, of which the first are required to serve requests, and of /livez.
+// addChecks adds the checks of /readyz, the first of them those that serving requires, and of /livez.
 func (a *assembly) addChecks(config *genericapiserver.Config, required readiness) {
 	metrics := &firstMetrics{required: required, warmedUp: a.source.WarmedUp}
 	a.ready = append(required, requirement{"metrics", metrics.check})

@@ -61,7 +61,7 @@ type cluster struct {
 
 	mu        sync.Mutex
 	requests  map[string]int   // by path, also those that fail
-	events    []corev1.Event   // in the order in which they were created
+	events    []corev1.Event   // in the order of their creation
 	cas       corev1.ConfigMap // extension-apiserver-authentication
 	caChanged chan struct{}    // closed when cas changes
 }

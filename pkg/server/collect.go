@@ -37,7 +37,7 @@ func (i *instruments) registerGauge(name, help string, value func() float64) {
 // results counts attempts by result and, of failures, by reason.
 type results struct{ *prometheus.CounterVec }
 
-// newResults registers the counters of attempts, of which what is the plural. They may have further labels.
+// newResults registers the counters of attempts; what is their plural. They may have further labels.
 func (i *instruments) newResults(name, what string, labels ...string) results {
 	help := what + ", by result (success or failure) and, of failures, by reason."
 	return results{i.newCounters(name, help, append(labels, "result", "reason")...)}

@@ -23,10 +23,10 @@ const (
 	// kubeletTokenLifetime is the requested lifetime of a token. Scrapes fail once an outage of the
 	// API server has lasted longer.
 	kubeletTokenLifetime = time.Hour
-	// kubeletTokenRenewal is the age at which a token is replaced. It is far below the lifetime
+	// A token is replaced at the age of kubeletTokenRenewal. It is far below the lifetime
 	// because deleting and creating the ServiceAccount again makes tokens invalid early.
 	kubeletTokenRenewal = 10 * time.Minute
-	// kubeletTokenMargin is the time before its expiry at which a token is no longer used. It
+	// kubeletTokenMargin is how long before its expiry a token is no longer used. It
 	// allows for differing clocks.
 	kubeletTokenMargin = 10 * time.Second
 	// kubeletTokenTimeout is the timeout of a request to the API server. A scrape that waits for

@@ -22,7 +22,7 @@ import (
 )
 
 // TestStalledReaders checks that clients that keep their connections, but do not read, do not make the
-// page of nodes unavailable, of which few reports are made at once.
+// page of nodes unavailable, which makes few reports at once.
 func TestStalledReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 1})

@@ -52,7 +52,7 @@ type Config struct {
 	// to kubelets. If it is empty, kubelets get the credentials that the API server gets.
 	KubeletServiceAccount string
 
-	// KubeletPins is a ConfigMap in the namespace of this pod, in which the keys of kubelets with
+	// KubeletPins is a ConfigMap in the namespace of this pod, where the keys of kubelets with
 	// self-signed certificates are pinned. If it is empty, such certificates are rejected.
 	KubeletPins string
 

@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 }
 
 // TestServer runs a server in a cluster of one node and one pod, from an unavailable API server to
-// an unavailable API server. The container has the age at which its mean since the start is served.
+// an unavailable API server. The container is old enough for its mean since the start.
 func TestServer(t *testing.T) {
 	fake := kubelettest.New("node-a", kubelettest.Config{})
 	fake.SetNode(kubelettest.Usage{CPU: 1, Memory: 1 << 30})

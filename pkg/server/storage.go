@@ -12,7 +12,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 )
 
-// storageIntervals is the age in intervals at which the ephemeral storage of nodes and pods expires.
+// The ephemeral storage of nodes and pods expires after so many intervals.
 const storageIntervals = 3
 
 // storageConfig returns the configuration of the requests for ephemeral storage, which follow the scrapes

@@ -11,7 +11,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TestVerbosityIsLimitedWhileRunning checks that the log level at which client-go logs bodies can
+// TestVerbosityIsLimitedWhileRunning checks that the log level that makes client-go log bodies can
 // be set neither on the port nor on the debug socket.
 func TestVerbosityIsLimitedWhileRunning(t *testing.T) {
 	t.Cleanup(func() {

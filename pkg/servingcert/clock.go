@@ -8,7 +8,7 @@ import (
 
 // clock estimates the time of the API server. The API server verifies the certificates, so its
 // clock decides whether they are valid. Replicas whose own clocks differ agree on it too.
-type clock struct{ ahead atomic.Int64 } // nanoseconds by which the API server's clock is ahead of ours
+type clock struct{ ahead atomic.Int64 } // how far the API server's clock is ahead of ours, in nanoseconds
 
 func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 

@@ -23,7 +23,7 @@ import (
 // APIServiceState is what is wrong with an APIService.
 type APIServiceState struct {
 	Misdirected           bool // requests are not forwarded to this server's Service
-	InsecureSkipTLSVerify bool // the server to which they are forwarded is not verified
+	InsecureSkipTLSVerify bool // the API server does not verify the server that it forwards them to
 }
 
 // Monitor reads the APIServices of this server. It logs the problem with an APIService once, and

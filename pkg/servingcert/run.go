@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// resyncPeriod is the time after which everything is read again without a change, and the longest time
+	// resyncPeriod is how long nothing is read again without a change, and the longest time
 	// between a failure and the next attempt.
 	resyncPeriod = time.Minute
-	// forbiddenPeriod is the time after which a Monitor retries a request that was forbidden.
+	// forbiddenPeriod is how long a Monitor waits before it retries a request that was forbidden.
 	forbiddenPeriod = 10 * time.Minute
 	// minDelay is the least time between two reconciliations, so that many changes at once cause
 	// few requests.

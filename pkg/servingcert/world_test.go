@@ -40,7 +40,7 @@ const (
 	day100   = 100 * day
 )
 
-// world is an API server with replicas. It knows by which CAs clients verify them.
+// world is an API server with replicas. It knows the CAs that clients trust.
 type world struct {
 	t        *testing.T
 	api      *fakeapi.API
@@ -136,7 +136,7 @@ func apiServiceWith(spec map[string]any) map[string]any {
 	}
 }
 
-// addConfigMap adds a ConfigMap for the CAs, in which replicas publish them that start later.
+// addConfigMap adds a ConfigMap, where replicas that start later publish their CAs.
 func (w *world) addConfigMap() {
 	w.configMap = "ca"
 	w.api.Put(configMapPath, map[string]any{
@@ -219,7 +219,7 @@ func (w *world) checkLog(want int, text string) {
 	}
 }
 
-// advance lets time pass, in which every request must succeed: in each step the clients connect to
+// advance lets time pass while every request must succeed: in each step the clients connect to
 // each replica that was ready once. It returns the number of certificates that were served.
 func (w *world) advance(d time.Duration) (certificates int) {
 	w.t.Helper()
@@ -239,7 +239,7 @@ func (w *world) advance(d time.Duration) (certificates int) {
 	return len(served)
 }
 
-// sleep lets time pass, in which clients see changed bundles.
+// sleep lets time pass while clients see changed bundles.
 func (w *world) sleep(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(min(step, time.Until(end))) {
 		now, version := time.Now(), w.api.Version()

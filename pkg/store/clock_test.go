@@ -26,7 +26,7 @@ type sampling struct {
 	scraped time.Duration // 0: every 15 s
 }
 
-// samplings are the ways in which kubelets are configured.
+// samplings are the configurations of kubelets.
 var samplings = map[string]sampling{
 	"on demand": {}, "every 10s": {every: 10 * time.Second}, "every 15s": {every: 15 * time.Second},
 	"every 20s": {every: 20 * time.Second},

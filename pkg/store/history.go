@@ -27,7 +27,7 @@ const (
 type history struct {
 	count   uint8 // of points; 0: the history has only unserved or refused
 	sparse  uint8 // consecutive samples that were not close
-	changes uint8 // of which noise is the mean, at most noiseSpan; 0: noise is not known
+	changes uint8 // that noise is the mean of, at most noiseSpan; 0: noise is not known
 	// noise is by how much the rate between two points usually differs from what the two rates before
 	// lead to expect, in cores. So a ramp has none. The newest points do not count: what they change
 	// is compared with the noise before.
@@ -55,7 +55,7 @@ func (s *series) widen(amount usage.Amount, cur *usage.Sample, isDense bool, a *
 	// Scrapes every 15 s of a kubelet that samples every 10 s have windows of 10 and 20 s in turn. That starts no
 	// history.
 	wasClose := s.hasAmount && a.config.isClose(s.amount.Window)
-	if !isDense && !(isClose && wasClose) && !s.history.hasPoints() { // the steady state
+	if !isDense && (!isClose || !wasClose) && !s.history.hasPoints() { // the steady state
 		s.history = nil
 		return amount
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// unknown returns what a kubelet reports of a container of which it has no statistics.
+// unknown returns what a kubelet reports of a container without statistics.
 func unknown(seconds float64) usage.Sample {
 	s := sample(seconds, 0)
 	s.Memory = 0

@@ -8,7 +8,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// TestBase puts samples of which the source knows from which reading their rates must be computed.
+// TestBase puts samples whose source knows the readings that their rates start at.
 func TestBase(t *testing.T) { // rule 4
 	from := func(second, coreSeconds float64, s usage.Sample) usage.Sample {
 		s.Base = usage.Reading{At: nodeAt(second), CPUSeconds: coreSeconds}
@@ -132,7 +132,7 @@ func TestManyRecentRemovals(t *testing.T) {
 	}
 }
 
-// BenchmarkRemovePod removes pods of a node on which many pods were removed, and many containers have ended, within
+// BenchmarkRemovePod removes pods of a node where many pods were removed, and many containers have ended, within
 // two minutes.
 func BenchmarkRemovePod(b *testing.B) {
 	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 20_000})

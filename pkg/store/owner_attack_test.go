@@ -36,7 +36,7 @@ type twoPodsWorld struct {
 	pick       func(running int) int // which of the running containers of the name a response has
 
 	now, ahead  float64
-	lowest      float64 // time to which the node's clock was set back
+	lowest      float64 // time that the node's clock was set back to
 	setBack     float64 // by how much it was, since the last scrape
 	suspect     float64 // until when, at most, it shows times for the second time
 	failsUntil  float64 // scrapes

@@ -10,7 +10,7 @@ import (
 
 // TestForceDeletedPodRunsOn plays a force deletion: a pod p with 100 millicores was deleted by force and runs on.
 // Another pod of that name runs from 20.3 s on, with 900 millicores. It has its own usage or none, as
-// soon as the API server shows its start, and in any order in which the kubelet lists the two. Other
+// soon as the API server shows its start, whatever order the kubelet lists the two in. Other
 // orders, steps of clocks and restarts are in TestRandomOrdersOfTwoPods.
 func TestForceDeletedPodRunsOn(t *testing.T) { // rule 9
 	for _, order := range []string{ // the old or the new one, a letter for each scrape

@@ -12,7 +12,7 @@ import (
 // they are not considered new if they are reported again: no response takes longer to arrive.
 const rememberFor = 2 * time.Minute
 
-// maxRemoved is the number of remembered removals at which those older than rememberFor are dropped
+// maxRemoved is the number of remembered removals when those older than rememberFor are dropped
 // even without a scrape. The scrapes of a node may fail for days while pods on it come and go.
 const maxRemoved = 1024
 

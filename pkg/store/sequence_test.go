@@ -424,12 +424,12 @@ type kubelet struct {
 	capacity   uint64        // in the status of the node, in nanocores
 	dateless   bool          // whether it sends no Date header
 	self       *counter
-	containers []*counter // in the order in which it reports them
+	containers []*counter // in the order of its reports
 	order      uint8      // its bits, from the lowest: whether the next responses have the others of the containers
 
 	wasSet      bool                  // whether its clock was ever set
 	wasDateless bool                  // so that steps of its clock may have gone unnoticed
-	ended       map[containerKey]bool // containers that ended, and of which the store may not know that
+	ended       map[containerKey]bool // containers that ended, maybe unknown to the store
 }
 
 // markUnverifiable notes that repeated samples by another clock may seem to be new.

@@ -6,7 +6,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// maxOlder is the number of consecutive older samples after which the node's clock is assumed to
+// After maxOlder consecutive older samples, the node's clock is assumed to
 // have been set back, although the offset did not show it.
 const maxOlder = 3
 
@@ -31,7 +31,7 @@ const (
 
 // series is the state of one node or container: the reading that the next sample is compared with,
 // and the Amount derived from the samples so far. A counter reset, a gap or a jump of the node's clock
-// ends the samples from which rates can be computed; the same struct then starts over (restart).
+// ends the samples that rates can start at; the same struct then starts over (restart).
 type series struct {
 	prev   reading      // meaningful if sampled
 	amount usage.Amount // the last one; of an earlier series unless hasAmount is set
@@ -322,7 +322,7 @@ func (s *series) setAmount(amount usage.Amount, cur *usage.Sample, a *arrival) {
 // isMissing reports whether the series needs another sample soon: it has no Amount, or one of a short window.
 func (s *series) isMissing(a *arrival) bool { return !s.hasAmount || a.config.isDense(s.amount.Window) }
 
-// missing describes a series for which isMissing holds.
+// missing describes a series that isMissing.
 func (s *series) missing(a *arrival) usage.Missing {
 	missing := usage.Missing{Since: s.since}
 	if !s.sampled {

@@ -22,7 +22,7 @@ import (
 
 // Config sets the limits of a Store.
 type Config struct {
-	// MaxSampleAge is the age at which a metric expires, and the longest window of a rate.
+	// A metric expires at the age of MaxSampleAge, which is also the longest window of a rate.
 	MaxSampleAge time.Duration
 	// RateWindow is the time that a rate should cover, at most MaxSampleAge. If samples are denser, a
 	// rate is computed from an earlier sample than the previous one. 0: always from the previous one.
@@ -48,7 +48,7 @@ func (c *Config) isClose(window time.Duration) bool { return window < c.RateWind
 type ContainerState struct {
 	Running       bool
 	Alive         bool           // whether it runs, or waits to be restarted
-	EarliestStart usage.NodeTime // before which it cannot have started; 0: not known
+	EarliestStart usage.NodeTime // it cannot have started before; 0: not known
 	PodCreatedAt  usage.Time     // by the API server's clock, which is assumed to agree with ours
 }
 

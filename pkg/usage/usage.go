@@ -93,7 +93,7 @@ type Sample struct {
 	// Untimed is set if the kubelet sent no time for the CPU counter. At is then the Time of the scrape, and
 	// must not be corrected by the offset of the node's clock.
 	Untimed bool
-	// Base is the reading from which the rate of this sample is computed, if it is not the previous
+	// Base is the reading where the rate of this sample starts, if it is not the previous
 	// sample. It is this sample's own reading if there is none: the CPU counter is another one than
 	// before, for example because the container was restarted. Only pkg/engine sets it; it is
 	// zero in samples of kubelets.
@@ -338,5 +338,5 @@ type Pod struct {
 // many pods fits into its first cache (docs/dev/measurements.md).
 const ReadAhead = 32
 
-// PodKey identifies a pod on the node to which it is bound.
+// PodKey identifies a pod on the node that it is bound to.
 type PodKey struct{ Node, Namespace, Name string }

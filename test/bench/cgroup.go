@@ -41,7 +41,7 @@ func newCgroup(limit uint64) (*cgroup, error) {
 	return c, nil
 }
 
-// cgroupParent returns the folder in which a memory cgroup can be created, from /proc/self/cgroup. In
+// cgroupParent returns the folder for a new memory cgroup, from /proc/self/cgroup. In
 // version 1 that is the cgroup of this process. In version 2 it is the one around it, since a cgroup
 // that has processes cannot have children with limits.
 func cgroupParent(self string) (dir string, files cgroupFiles) {

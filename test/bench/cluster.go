@@ -22,7 +22,7 @@ const maxFull = 5000
 // maxDescriptors is enough for two file descriptors of each of 20,000 kubelets. The limit may be lower.
 const maxDescriptors = 1 << 16
 
-// bench is a simulated cluster in which servers are measured.
+// bench is a simulated cluster that servers are measured in.
 type bench struct {
 	config
 	shape

@@ -21,7 +21,7 @@ const (
 	minRoundRequests = 3
 )
 
-// maxListsTime bounds the lists after which memory is measured again.
+// maxListsTime bounds the lists before memory is measured again.
 const maxListsTime = 3 * time.Minute
 
 // measureCost measures the cost of all typical requests.

@@ -18,7 +18,7 @@ const (
 	requestMean   = requestTime * requestRate
 )
 
-// requests has the times at which the requests of a pod begin.
+// requests has the times when the requests of a pod begin.
 type requests []float64
 
 func newRequests(random *rand.Rand) (r requests) {

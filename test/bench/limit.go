@@ -195,7 +195,7 @@ func (o *outcome) send(ctx context.Context, l *limited, r request, b burst) {
 	}
 }
 
-// try sends a request, and returns how it ended, and with which error. Slow readers read 4 KiB a second.
+// try sends a request, and returns how it ended, and its error. Slow readers read 4 KiB a second.
 func (b burst) try(ctx context.Context, r request, s *cluster.Standalone) (end string, err error) {
 	chunk, pause := int64(1<<30), time.Duration(0)
 	if b.slow {

@@ -102,7 +102,7 @@ var classes = map[string]string{
 	"client_golang/prometheus": "instruments", "crypto/internal/": "crypto",
 }
 
-// ownerOf returns the class of a sample, or else the package of kube-vitals and the package in which it is.
+// ownerOf returns the class of a sample, or else the package of kube-vitals and its own package.
 func ownerOf(sample *profile.Sample) string {
 	innermost := ""
 	for _, location := range sample.Location { // the innermost first

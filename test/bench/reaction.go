@@ -129,7 +129,7 @@ func measureMode(ctx context.Context, cfg config, m mode, s shape) (result *reac
 // register makes the API server forward requests to the metrics server, and waits until it does.
 func (r *reaction) register(ctx context.Context) error {
 	_, port, _ := strings.Cut(strings.TrimPrefix(r.server.URL, "https://"), ":")
-	// An APIService may refer to an alias, for which its port is that of the program.
+	// An APIService may refer to an alias, whose port is that of the program.
 	manifest := strings.ReplaceAll(`
 apiVersion: v1
 kind: Service

@@ -20,13 +20,13 @@ const (
 	podsPerAutoscaler = 2
 	maxReplicas       = 12
 
-	// steps go up to a usage for which stepReplicas is the right number of replicas, and down again.
+	// steps go up to a usage that needs stepReplicas replicas, and down again.
 	stepLow, stepHigh = 0.050, 0.290
 	stepReplicas      = 6
 	stepPeriod        = 100 * time.Second
 	stepDuration      = 55 * time.Second
 
-	// A ramp goes up to a usage for which ten replicas are right, and stays there for a while.
+	// A ramp goes up to a usage that needs ten replicas, and stays there for a while.
 	rampLow, rampHigh = 0.050, 0.500
 	rampRise          = 2 * time.Minute
 	rampDuration      = rampRise + 40*time.Second
@@ -126,7 +126,7 @@ func noiseOf(variation float64, period time.Duration) func(*rand.Rand, time.Dura
 }
 
 // play calls set for each change of each load when it is due, until the duration has passed. It
-// returns the loads with the times at which that was done: on a busy machine, it is late.
+// returns the loads with the times when that was done: on a busy machine, it is late.
 func play(
 	ctx context.Context, loads []load, duration time.Duration, set func(i int, cores float64),
 ) ([]load, error) {

@@ -65,7 +65,7 @@ const (
 	stopNode      // permission to stop a kubelet; and a workload
 )
 
-// Checks returns all checks in the order in which they run.
+// Checks returns all checks in the order of their runs.
 func Checks() []Check {
 	return slices.Concat(discoveryChecks, formatChecks, listChecks, valueChecks, accessChecks, workloadChecks,
 		clientChecks)

@@ -263,7 +263,7 @@ func (l *list) each(f func(*object) error) error {
 	return first(errs)
 }
 
-// filter returns the list without the items for which keep returns false.
+// filter returns the items that keep returns true for.
 func (l *list) filter(keep func(*object) bool) *list {
 	kept := *l
 	kept.Items = nil
@@ -380,7 +380,7 @@ func (e *env) eachVersion(f func(version string) error) error {
 	return errors.Join(errs...)
 }
 
-// conclusive is an error after which nothing need be awaited: no later response can correct it.
+// conclusive is an error that ends all waiting: no later response can correct it.
 type conclusive struct{ error }
 
 func (c conclusive) Unwrap() error { return c.error }

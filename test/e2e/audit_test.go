@@ -26,7 +26,7 @@ rules:
 - level: Metadata
 `
 
-// startAudit returns the flags with which the API server writes an audit log, and the log's path.
+// startAudit returns the flags that make the API server write an audit log, and the log's path.
 func startAudit(t *testing.T) (flags []string, log string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -47,7 +47,7 @@ const (
 	disruptionNodes     = 3
 	disruptionPods      = 10
 	disruptionNamespace = "disruption"
-	// newPod is the age up to which a server that has just started may have no metrics of a pod
+	// A pod younger than newPod may have no metrics in a server that has just started
 	// while another one has.
 	newPod    = 12 * time.Second
 	nodesPath = "/apis/metrics.k8s.io/v1beta1/nodes"

@@ -75,7 +75,7 @@ func TestGitOps(t *testing.T) {
 	t.Run("helm uninstall", func(t *testing.T) { g.testUninstall(t, objects) })
 }
 
-// gitOps is a cluster in which the manifest of the release is applied again.
+// gitOps is a cluster that applies the manifest of the release again.
 type gitOps struct {
 	pinned
 	manifest string // a file

@@ -78,7 +78,7 @@ spec:
 `)
 }
 
-// patch returns a merge patch with which an APIService refers to the server.
+// patch returns a merge patch that makes an APIService refer to the server.
 func (s otherServer) patch() string {
 	return s.fill(`{"spec": {"insecureSkipTLSVerify": true, "caBundle": null,
 		"service": {"name": "NAME", "namespace": "NAMESPACE", "port": PORT}}}`)

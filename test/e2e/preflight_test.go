@@ -113,7 +113,7 @@ func (c *testCluster) testPreflight(t *testing.T) {
 	})
 }
 
-// testPendingRequest examines a cluster in which a kubelet waits for its certificate.
+// testPendingRequest examines a cluster where a kubelet waits for its certificate.
 func (c *testCluster) testPendingRequest(t *testing.T) {
 	const node = "kubeadm-0"
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

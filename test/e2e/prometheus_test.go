@@ -143,7 +143,7 @@ func (c *prometheusCluster) configure(t *testing.T, config string) {
 	must(t, os.WriteFile(c.File("prometheus-config.yaml"), []byte(config), 0o600))
 }
 
-// values returns the values of the chart with which kube-vitals reads the engine.
+// values returns the values of the chart that make kube-vitals read the engine.
 func (c *prometheusCluster) values() []string {
 	return []string{"source.type=prometheus", fmt.Sprintf("source.prometheus.url=http://127.0.0.1:%d", c.port),
 		"source.prometheus.config.labels.node={node}"}

@@ -28,7 +28,7 @@ func TestRBAC(t *testing.T) {
 	r.awaitSecretWrites(t, "update", 2) // the first certificate, and its successor
 	r.compare(t)
 
-	// The only value with which the chart allows more.
+	// The only value that makes the chart allow more.
 	must(t, r.Upgrade(t.Context(), "tls.kubeVitals.recreateSecret=true"))
 	r.kubectl(t, "delete", "secret", servingSecret, inNamespace)
 	r.awaitSecretWrites(t, "patch", 1)

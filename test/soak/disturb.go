@@ -23,7 +23,7 @@ func (c *churn) stepClock(n *node, now time.Time) {
 		step = -n.offset // the clock is right again
 	}
 	leastNoticed := leastNoticedStep
-	if isUnreachable { // for nearly a minute, in which a clock may drift by more than a second
+	if isUnreachable { // for nearly a minute, while a clock may drift by more than a second
 		leastNoticed *= 2
 	}
 	if step == 0 || step.Abs() > maxUnnoticedStep && step.Abs() < leastNoticed {

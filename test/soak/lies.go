@@ -119,7 +119,7 @@ func impossible(who selection, random *responses) kubelettest.Fault {
 	}
 }
 
-// repeat repeats the samples of one response in the next ones, some of which are new.
+// repeat repeats the samples of one response in the next ones, where some are new.
 func repeat(who selection, random *responses) kubelettest.Fault {
 	var mu sync.Mutex
 	said := map[kubelettest.Sample]kubelettest.Sample{} // by names and start: a repeated one is of the same container

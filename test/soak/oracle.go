@@ -30,7 +30,7 @@ type oracle struct {
 	oldest  time.Duration      // greatest true age of a sample in any response
 }
 
-// The kinds of objects, with which their names begin. The name of an object is its path in metrics.k8s.io.
+// The kinds of objects. Their names begin with them. The name of an object is its path in metrics.k8s.io.
 const podKind, nodeKind = "/namespaces/", "/nodes/"
 
 func podName(namespace, name string) string { return podKind + namespace + "/pods/" + name }
@@ -39,7 +39,7 @@ func nodeName(name string) string { return nodeKind + name }
 
 // object is a pod or a node. Times are zero for what has not happened yet.
 type object struct {
-	node        *node     // on which it is; of a node, itself
+	node        *node     // where it is; of a node, itself
 	undisturbed time.Time // since when it exists and nothing has happened that may cost metrics
 	restarted   time.Time // of a pod: its containers, the last time
 	unjudgeable time.Time // until when its usage is not checked: the server cannot know it

@@ -94,7 +94,7 @@ func (s series) newestCertain(before time.Time) *reading {
 	return nil
 }
 
-// explanation is a way in which the server may have got a usage.
+// explanation is a way how the server may have got a usage.
 type explanation struct {
 	end               *reading
 	shortest, longest time.Duration // its possible windows

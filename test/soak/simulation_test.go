@@ -288,7 +288,7 @@ func (s *simulation) start(t *testing.T, nodes, pods int) context.Context {
 	return ctx
 }
 
-// someNodes returns the nodes of which a reader reads.
+// someNodes returns the nodes that a reader reads.
 func (s *simulation) someNodes(reader uint64) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i, n := range s.view.Nodes.List("", labels.Everything()) {

@@ -6,7 +6,7 @@
 // does so if the client accepts unindented JSON or protobuf. For anything else (YAML, indented
 // JSON, a table) it creates the typed object, and the library encodes that.
 //
-// The output is byte for byte that of the library's encoders, with which the tests compare it.
+// The output is byte for byte that of the library's encoders; the tests compare both.
 package encode
 
 import (
@@ -39,7 +39,7 @@ type Encoder struct {
 	writers sync.Pool                     // of *writer
 }
 
-// format is one of the formats in which Items and Lists encode themselves.
+// format is one of the formats of Items and Lists.
 type format struct {
 	apiVersion string // "metrics.k8s.io/v1"
 	protobuf   bool   // false: unindented JSON

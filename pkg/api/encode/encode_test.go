@@ -61,7 +61,7 @@ type cacheable interface {
 	runtime.CacheableObject
 }
 
-// check compares the output of an Item or List with that of its typed object, in the formats in which
+// check compares the output of an Item or List with that of its typed object, in the formats that
 // it encodes itself; TestFormats checks that the library encodes the typed object in the others.
 func check(t *testing.T, object cacheable) {
 	t.Helper()

@@ -14,7 +14,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/doctor"
 )
 
-// The distributions of which more is known than in the table.
+// The distributions that need more than the table says.
 const (
 	kubeadm    = "kubeadm"
 	eks        = "eks"
@@ -80,7 +80,7 @@ type nodes struct {
 	schedulable   int
 	controlPlanes int             // that accept a pod with the toleration
 	cordoned      []string        // that would accept the pod otherwise
-	taints        map[string]bool // of Linux nodes on which an ordinary pod cannot run
+	taints        map[string]bool // of Linux nodes where an ordinary pod cannot run
 }
 
 func (n *nodes) add(node *corev1.Node) {

@@ -645,7 +645,7 @@ func TestKubelets(t *testing.T) {
 	})
 }
 
-// TestNodes examines nodes on which the pod cannot run.
+// TestNodes examines nodes that cannot run the pod.
 func TestNodes(t *testing.T) {
 	t.Parallel()
 	t.Run("none", func(t *testing.T) {

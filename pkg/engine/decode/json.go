@@ -13,7 +13,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
-// maxToken is the length of a string from which on it may be cut. Longer numbers are errors.
+// maxToken is the length of the longest string that is never cut. Longer numbers are errors.
 const maxToken = 64 << 10
 
 const (
@@ -194,7 +194,7 @@ func (s *scanner) skipRest(p []byte) (n int, err error) {
 	return copy(p, "ffff"), nil // ends any escape sequence
 }
 
-// skipTo consumes the bytes before the first one for which isEnd is true.
+// skipTo consumes the bytes before the first one where isEnd is true.
 func (s *scanner) skipTo(isEnd func(byte) bool) error {
 	for {
 		c, err := s.source.ReadByte()

@@ -122,7 +122,7 @@ type decoder struct {
 	response Response
 }
 
-// short reads a string of which only the start is kept. It may be logged.
+// short reads a string and keeps only its start. It may be logged.
 func (d *decoder) short() string {
 	text, _ := d.str()
 	return printable(text[:min(len(text), maxWarning)])

@@ -9,8 +9,8 @@ import (
 
 func TestNew(t *testing.T) {
 	b := New(time.Second, 10*time.Second)
-	for i, least := range []time.Duration{1, 2, 4, 8, 10, 10, 10} {
-		least *= time.Second
+	for i, seconds := range []int{1, 2, 4, 8, 10, 10, 10} {
+		least := time.Duration(seconds) * time.Second
 		if got := b.Step(); got < least || got > least*3/2 {
 			t.Errorf("wait %d: got %v, want %v to %v", i, got, least, least*3/2)
 		}

@@ -20,7 +20,7 @@ type Pool struct {
 	taken map[string]int64 // by user; never 0
 }
 
-// NewPool returns a Pool of which everything is free.
+// NewPool returns a Pool with everything free.
 func NewPool(size int64) *Pool {
 	return &Pool{size: size, free: size, taken: map[string]int64{}}
 }

@@ -103,7 +103,7 @@ func TestOpen(t *testing.T) {
 			"Content-Type": {tt.contentType}, "Content-Encoding": {tt.encoding}, "Location": {tt.location},
 		}}
 		body, err := Open(response, isText, 1000, new(gzip.Reader))
-		got := ""
+		var got string
 		if err == nil {
 			text, _ := io.ReadAll(body)
 			got = string(text)

@@ -353,7 +353,7 @@ func (r *reference) skipContainer(reason usage.SkipReason) {
 	r.partial = true
 }
 
-// badName returns the first reason for which one of some names cannot be kept.
+// badName returns the first reason why one of some names cannot be kept.
 func badName(names ...string) (_ usage.SkipReason, bad bool) {
 	for _, name := range names {
 		if name == "" {

@@ -8,7 +8,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// maxReusedIndex is the number of containers up to which an index is reused, more than a large node
+// maxReusedIndex limits the containers of an index that is reused, to more than a large node
 // has. A larger map would cost every later response its memory and the time to clear it.
 const maxReusedIndex = 2048
 

@@ -102,7 +102,7 @@ func (d *Text) parseName(b []byte) (rest []byte) {
 	return b[skipBlanks(b, n):]
 }
 
-// scrapeError decodes the line in which the kubelet reports whether it could read its containers.
+// scrapeError decodes the line that says whether the kubelet could read its containers.
 // If the line cannot be read, containers that are missing from the response may exist.
 func (d *Text) scrapeError(b []byte) {
 	b, ok := d.skipLabels(b)
@@ -181,7 +181,7 @@ func (d *Text) dropContainer(r usage.SkipReason, l *containerLabels) int {
 }
 
 // sample decodes what follows the labels of a line into s, unless an earlier line has the same
-// labels. Bytes are limited to an int64, in which the API carries them.
+// labels. Bytes are limited to an int64, the type of the API.
 func (d *Text) sample(s *usage.Sample, seen *fieldSet, b []byte) {
 	if !d.markSeen(seen) {
 		return

@@ -27,7 +27,7 @@ func Index[T any](objects ...T) *inventory.Index {
 // Objects returns all objects of an Index.
 func Objects(index *inventory.Index) []*inventory.Object { return index.List("", labels.Everything()) }
 
-// Put puts two scrapes of a node into a store, from which it computes this usage of the node (nil:
+// Put puts two scrapes of a node into a store, which computes this usage of the node from them (nil:
 // none) and of the pods on it. The Amounts must have a time and a window. Where AsOf differs from
 // the time of an Amount, the node's clock is ahead of ours by that much.
 func Put(s *store.Store, name string, node *usage.Node, pods ...*usage.Pod) {

@@ -40,7 +40,7 @@ type debian struct {
 	out    io.Writer
 }
 
-// aptOptions make apt-get try again, and give up on a server from which no byte arrives.
+// aptOptions make apt-get try again, and give up on a server that sends no byte.
 var aptOptions = []string{
 	"--quiet=2", "-o", "Acquire::Retries=5", "-o", "Acquire::http::Timeout=30", "-o", "Acquire::https::Timeout=30",
 }

@@ -24,7 +24,7 @@ import (
 type retry struct {
 	attempts int           // in a row without progress
 	pause    time.Duration // before the second attempt; it doubles until there is progress
-	stall    time.Duration // ends an attempt in which no byte arrives for so long
+	stall    time.Duration // ends an attempt when no byte arrives for so long
 }
 
 func main() {

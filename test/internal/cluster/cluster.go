@@ -72,14 +72,14 @@ type Cluster struct {
 	cfg       Config
 	programs  string             // a folder, see binaries.Build
 	token     string             // the administrator's
-	processes []*process.Process // in the order in which they were started
+	processes []*process.Process // in the order of their starts
 	apiServer *process.Process   // one of processes
 	apiArgs   []string           // the flags of apiServer
 	admission string             // admission plugins that are off
 	env       []string           // additional variables of the cluster's programs
 }
 
-// New returns a cluster in which nothing runs yet.
+// New returns a cluster where nothing runs yet.
 func New(ctx context.Context, cfg Config) (*Cluster, error) {
 	if cfg.Progress == nil {
 		cfg.Progress = io.Discard

@@ -96,7 +96,7 @@ func (c *Cluster) writeTransaction(ctx context.Context, puts []put) error {
 	return err
 }
 
-// Encode returns an object in the format in which the API server stores it.
+// Encode returns an object in the storage format of the API server.
 func Encode(object runtime.Object) ([]byte, error) {
 	var b bytes.Buffer
 	err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(object, &b)

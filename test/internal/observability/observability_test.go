@@ -196,8 +196,8 @@ func TestAlertRules(t *testing.T) {
 	}
 }
 
-// TestAlertsAreTested checks that the unit tests have a case in which each alert fires, and one in
-// which it does not.
+// TestAlertsAreTested checks that the unit tests have a case where each alert fires, and one where it
+// does not.
 func TestAlertsAreTested(t *testing.T) {
 	text, err := os.ReadFile(unitTest)
 	must(t, err)

@@ -24,7 +24,7 @@ type Config struct {
 	Path string   // the executable
 	Args []string // without the program's name
 	Env  []string // additional variables
-	Log  string   // the file to which its output is appended
+	Log  string   // its output is appended to this file
 }
 
 // Process is a program that has been started.
