@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
@@ -28,6 +29,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
+	"github.com/kube-vitals/kube-vitals/internal/sim"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 )
@@ -45,10 +47,11 @@ const (
 	bindings    = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 )
 
-// world is a fake API server, and a fake kube-vitals outside of the cluster to which an alias
+// world is an API server, and a fake kube-vitals outside of the cluster to which an alias
 // leads. Tests change it before they examine it.
 type world struct {
-	objects map[string]any // by path, and the label selector if that matters
+	api     *sim.API
+	objects map[string]any // of the API server by path, and the label selector if that matters
 	status  map[string]metav1.Status
 	denied  func(authorizationv1.SubjectAccessReviewSpec) bool
 	page    *nodez.Report // nil: /nodez is forbidden
@@ -68,11 +71,22 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
-		objects: map[string]any{},
-		status:  map[string]metav1.Status{},
-		denied:  func(authorizationv1.SubjectAccessReviewSpec) bool { return false },
-		ca:      kubelettest.NewCA(),
+		api:    sim.NewAPI(),
+		status: map[string]metav1.Status{},
+		denied: func(authorizationv1.SubjectAccessReviewSpec) bool { return false },
+		ca:     kubelettest.NewCA(),
 	}
+	w.objects, w.api.Latency = w.api.Objects, 0
+	w.api.Authorize = func(_ context.Context, spec *authorizationv1.SubjectAccessReviewSpec) bool {
+		return !w.denied(*spec)
+	}
+	w.api.RefuseBy(func(_, path string) *sim.Refusal {
+		status, failed := w.status[path]
+		if !failed {
+			return nil
+		}
+		return &status
+	})
 	w.served = w.ca.Issue([]string{"kube-vitals.kube-system.svc"}, nil)
 	vitals := httptest.NewUnstartedServer(http.HandlerFunc(w.serveVitals))
 	vitals.TLS = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
@@ -106,6 +120,8 @@ func newWorld(t *testing.T) *world {
 // install fills the world with a healthy kube-vitals.
 func (w *world) install() {
 	w.objects["/api"] = map[string]any{}
+	w.objects[kubeSystem+"serviceaccounts/kube-vitals/token"] = &authenticationv1.TokenRequest{
+		Status: authenticationv1.TokenRequestStatus{Token: token}}
 	w.objects["/version"] = map[string]string{"gitVersion": "v1.36.3"}
 	w.objects[aggregation] = &corev1.ConfigMap{Data: map[string]string{
 		"requestheader-client-ca-file": string(w.ca.PEM()), "client-ca-file": string(w.ca.PEM()),
@@ -250,47 +266,21 @@ func forbidden(what string) metav1.Status {
 }
 
 func (w *world) serveAPI(out http.ResponseWriter, r *http.Request) {
-	path := r.URL.Path
-	if w.forwards && strings.HasSuffix(path, "/pods/kube-vitals-x/portforward") && r.Header.Get("Upgrade") == "SPDY/3.1" {
+	path, query := r.URL.Path, r.URL.Query()
+	_, isListed := w.objects[path]
+	switch {
+	case w.forwards && strings.HasSuffix(path, "/pods/kube-vitals-x/portforward") && r.Header.Get("Upgrade") == "SPDY/3.1":
 		w.forward(out, r)
 		return
-	}
-	status, failed := w.status[path]
-	object, found := w.objects[path]
-	if selector := r.URL.Query().Get("labelSelector"); !found {
-		object, found = w.objects[path+"?labelSelector="+selector]
-	}
-	switch {
-	case failed:
-	case path == metricsV1b1+"pods" && r.URL.Query().Get("limit") != "1":
-		status, failed = metav1.Status{Code: http.StatusRequestEntityTooLarge, Message: "all pods"}, true
-	case strings.HasSuffix(path, "/subjectaccessreviews"):
-		review := &authorizationv1.SubjectAccessReview{}
-		if err := json.NewDecoder(r.Body).Decode(review); err != nil {
-			panic(err)
-		}
-		review.Status.Allowed = !w.denied(review.Spec)
-		object = review
-	case strings.HasSuffix(path, "/serviceaccounts/kube-vitals/token"):
-		object = &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: token}}
-	case !found:
-		status = metav1.Status{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
-			Message: path + " not found"}
-		failed = true
-	}
-	if text, ok := object.(string); ok && !failed {
-		fmt.Fprint(out, text)
+	case path == metricsV1b1+"pods" && query.Get("limit") != "1":
+		http.Error(out, "all pods", http.StatusRequestEntityTooLarge)
 		return
+	case !isListed && query.Has("labelSelector"):
+		if _, ok := w.objects[path+"?labelSelector="+query.Get("labelSelector")]; ok {
+			r.URL.Path += "?labelSelector=" + query.Get("labelSelector")
+		}
 	}
-	out.Header().Set("Content-Type", "application/json")
-	if failed {
-		status.TypeMeta, status.Status = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, metav1.StatusFailure
-		out.WriteHeader(int(status.Code))
-		object = status
-	}
-	if err := json.NewEncoder(out).Encode(object); err != nil {
-		panic(err)
-	}
+	w.api.ServeHTTP(out, r)
 }
 
 func (w *world) serveVitals(out http.ResponseWriter, r *http.Request) {

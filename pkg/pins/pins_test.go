@@ -17,7 +17,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
-	"github.com/kube-vitals/kube-vitals/pkg/internal/fakeapi"
+	"github.com/kube-vitals/kube-vitals/internal/sim"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
@@ -70,7 +70,7 @@ func (n *nodes) locked(change func()) {
 // replicas.
 type world struct {
 	*testing.T
-	api        *fakeapi.API
+	api        *sim.API
 	configMaps corev1client.ConfigMapInterface
 	nodes      nodes
 }
@@ -80,7 +80,7 @@ const configMapPath = "/api/v1/namespaces/kube-system/configmaps/pins"
 // test calls f in a synctest bubble, with the empty ConfigMap of the chart.
 func test(t *testing.T, f func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t, api: fakeapi.New(), nodes: nodes{known: map[string]types.UID{}}}
+		w := &world{T: t, api: sim.NewAPI(), nodes: nodes{known: map[string]types.UID{}}}
 		client, err := corev1client.NewForConfig(w.api.Config())
 		if err != nil {
 			t.Fatal(err)
@@ -107,8 +107,8 @@ func (w *world) patch(node string, value any) {
 }
 
 // fail makes all requests fail and ends the watches; nil: requests succeed.
-func (w *world) fail(failure *fakeapi.Refusal) {
-	w.api.RefuseBy(func(string, string) *fakeapi.Refusal { return failure })
+func (w *world) fail(failure *sim.Refusal) {
+	w.api.RefuseBy(func(string, string) *sim.Refusal { return failure })
 	w.api.EndWatches()
 }
 
@@ -428,7 +428,7 @@ func TestUnavailable(t *testing.T) {
 	test(t, func(w *world) {
 		p, _ := w.replica()
 		w.pin(p, "n1", "u1", keyN(1))
-		w.fail(&fakeapi.Refusal{})
+		w.fail(&sim.Refusal{})
 		w.notPinned(p, "n2", "u2", keyN(2), "has not been written yet", "connection refused")
 		w.pin(p, "n1", "u1", keyN(1))
 		w.refused(p, "n1", "u1", keyN(3), "pinned")
@@ -443,7 +443,7 @@ func TestUnavailable(t *testing.T) {
 func TestStartDuringOutage(t *testing.T) {
 	test(t, func(w *world) {
 		w.patch("n1", keyN(1)+" u1")
-		w.fail(&fakeapi.Refusal{})
+		w.fail(&sim.Refusal{})
 		p, _ := w.replica()
 		w.notPinned(p, "n1", "u1", keyN(2), "has not been read yet: cannot read it: dial tcp")
 		w.fail(nil)
@@ -569,7 +569,7 @@ func TestForbidden(t *testing.T) {
 		w.api.Forbid("", "")
 		w.notPinned(p, "n1", "u1", keyN(1), "ConfigMap kube-system/pins has not been written yet: cannot write it: ",
 			"not allowed by RBAC (give the ServiceAccount permission to list, watch and update the ConfigMap)")
-		w.api.RefuseBy(func(string, string) *fakeapi.Refusal { return fakeapi.Refuse(500, "InternalError", "a timeout") })
+		w.api.RefuseBy(func(string, string) *sim.Refusal { return sim.Refuse(500, "InternalError", "a timeout") })
 		settle()
 		w.notPinned(p, "n1", "u1", keyN(1), "has not been written yet: cannot write it: a timeout ("+
 			reason.TLSNotPinned.Describe().Cure+")")

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
+	"github.com/kube-vitals/kube-vitals/internal/sim"
 )
 
 // TestRequestHeaders checks that request headers need a certificate of the request-header CA with
@@ -113,7 +114,7 @@ func TestAnonymous(t *testing.T) {
 					t.Errorf("%s: got status %d, want %d", path, got, want)
 				}
 			}
-			if n := cluster.requested(tokenReviews, accessReviews); n != 0 {
+			if n := cluster.Requested(sim.TokenReviews, sim.AccessReviews); n != 0 {
 				t.Errorf("got %d reviews, want none", n)
 			}
 		})
@@ -203,7 +204,7 @@ func TestSelectorsShareOneReview(t *testing.T) {
 			t.Errorf("%s…: got status %d, want 403", path, code)
 		}
 	}
-	if n := cluster.requested(accessReviews); n != 0 {
+	if n := cluster.Requested(sim.AccessReviews); n != 0 {
 		t.Errorf("long requests: got %d access reviews, want 0", n)
 	}
 	for n := range 10 {
@@ -212,7 +213,7 @@ func TestSelectorsShareOneReview(t *testing.T) {
 			t.Fatal(code)
 		}
 	}
-	if n := cluster.requested(accessReviews); n != 1 {
+	if n := cluster.Requested(sim.AccessReviews); n != 1 {
 		t.Errorf("got %d access reviews, want 1", n)
 	}
 	for range 2 {
@@ -220,7 +221,7 @@ func TestSelectorsShareOneReview(t *testing.T) {
 			t.Errorf("without permission: got status %d, want 403", code)
 		}
 	}
-	if n := cluster.requested(accessReviews); n != 3 {
+	if n := cluster.Requested(sim.AccessReviews); n != 3 {
 		t.Errorf("got %d access reviews, want 3: a request is still denied when DenyCacheTTL has passed", n)
 	}
 }
@@ -244,7 +245,7 @@ func TestTokenReviewsAreBounded(t *testing.T) {
 		})
 	}
 	all.Wait()
-	took, reviews := time.Since(started), cluster.requested(tokenReviews)
+	took, reviews := time.Since(started), cluster.Requested(sim.TokenReviews)
 	most := int(1.02 * (400 + 200*took.Seconds())) // burst and rate of pkg/filter; timers may fire early
 	if reviews != clients*requests || reviews > most {
 		t.Errorf("got %d token reviews in %v, want %d, and at most %d in this time", reviews, took, clients*requests, most)

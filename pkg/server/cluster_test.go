@@ -28,206 +28,117 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/compatibility"
 	"k8s.io/metrics/pkg/apis/metrics"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
+	"github.com/kube-vitals/kube-vitals/internal/sim"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 )
 
 const nodesPath = "/apis/metrics.k8s.io/v1/nodes"
 
-// The paths of reviews, as cluster.requested counts them.
-const (
-	tokenReviews  = "/apis/authentication.k8s.io/v1/tokenreviews"
-	accessReviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-)
+const podsPath = "/api/v1/pods"
 
-// cluster is a fake API server. A bearer token is the name of its user, except if it starts with
+// cluster is an API server over HTTP. A bearer token is the name of its user, except if it starts with
 // invalidToken. The user "alice" has all permissions, "tenant" those for metrics.k8s.io, all other
 // users that for /openapi/v2 only. The user "root" is in the group system:masters. Access reviews of the user
 // "sleepy" get no response.
 type cluster struct {
-	*httptest.Server
-	nodes       []corev1.Node
-	pods        []corev1.Pod
-	pins        corev1.ConfigMap // in the namespace monitoring; it cannot be written
-	down        atomic.Bool      // all requests get status 503
-	reviewsBusy atomic.Bool      // reviews get status 429
-	asleep      chan struct{}    // receives an element for each access review of "sleepy"
-
-	mu        sync.Mutex
-	requests  map[string]int   // by path, also those that fail
-	events    []corev1.Event   // in the order of their creation
-	cas       corev1.ConfigMap // extension-apiserver-authentication
-	caChanged chan struct{}    // closed when cas changes
+	*sim.API
+	server      *httptest.Server
+	url         string
+	down        atomic.Bool   // all requests get status 503
+	reviewsBusy atomic.Bool   // reviews get status 429
+	asleep      chan struct{} // receives an element for each access review of "sleepy"
 }
 
 const invalidToken = "invalid"
 
 func newCluster(t testing.TB) *cluster {
-	c := &cluster{asleep: make(chan struct{}, 1), requests: map[string]int{}}
+	c := &cluster{API: sim.NewAPI(), asleep: make(chan struct{}, 1)}
+	c.Latency, c.Authenticate, c.Authorize = 0, authenticate, c.authorize
+	c.RefuseBy(func(_, path string) *sim.Refusal {
+		switch {
+		case c.down.Load():
+			return sim.Refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "down")
+		case c.reviewsBusy.Load() && (path == sim.TokenReviews || path == sim.AccessReviews):
+			return sim.Refuse(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "busy")
+		}
+		return nil
+	})
 	c.setCAs(kubelettest.NewCA(), kubelettest.NewCA())
-	c.Server = httptest.NewServer(http.HandlerFunc(c.serve))
+	c.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		isList := r.Method == http.MethodGet && (r.URL.Path == podsPath || r.URL.Path == "/api/v1/nodes")
+		if isList && !strings.HasPrefix(r.Header.Get("Accept"), runtime.ContentTypeProtobuf) {
+			t.Error("JSON would take more CPU")
+		}
+		c.ServeHTTP(w, r)
+	}))
+	c.url = c.server.URL
 	t.Cleanup(func() {
-		c.CloseClientConnections()
-		c.Close()
+		c.server.CloseClientConnections()
+		c.server.Close()
 	})
 	return c
+}
+
+// add adds nodes and pods.
+func (c *cluster) add(objects ...metav1.Object) {
+	for _, o := range objects {
+		path := "/api/v1/nodes/" + o.GetName()
+		if namespace := o.GetNamespace(); namespace != "" {
+			path = "/api/v1/namespaces/" + namespace + "/pods/" + o.GetName()
+		}
+		c.Put(path, o)
+	}
 }
 
 // goDown makes the API server unavailable.
 func (c *cluster) goDown() {
 	c.down.Store(true)
-	c.CloseClientConnections()
+	c.server.CloseClientConnections()
 }
 
-// requested returns how often paths were requested.
-func (c *cluster) requested(paths ...string) (n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, path := range paths {
-		n += c.requests[path]
+func authenticate(token string) *authenticationv1.UserInfo {
+	switch {
+	case strings.HasPrefix(token, invalidToken):
+		return nil
+	case token == "root":
+		return &authenticationv1.UserInfo{Username: token, Groups: []string{"system:masters"}}
 	}
-	return n
+	return &authenticationv1.UserInfo{Username: token}
 }
 
-func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
-	c.mu.Lock()
-	c.requests[r.URL.Path]++
-	c.mu.Unlock()
-	list := func(kind string, items any) {
-		respond(w, map[string]any{
-			"apiVersion": "v1", "kind": kind + "List", "metadata": metav1.ListMeta{ResourceVersion: "1"}, "items": items,
-		})
-	}
-	switch path := r.URL.Path; {
-	case c.down.Load():
-		http.Error(w, "down", http.StatusServiceUnavailable)
-	case r.Method == http.MethodGet && (strings.HasSuffix(path, "/pods") || path == "/api/v1/nodes") &&
-		!strings.HasPrefix(r.Header.Get("Accept"), runtime.ContentTypeProtobuf):
-		http.Error(w, "JSON would take more CPU", http.StatusNotAcceptable)
-	case c.reviewsBusy.Load() && (path == tokenReviews || path == accessReviews):
-		http.Error(w, "busy", http.StatusTooManyRequests)
-	case path == tokenReviews:
-		reviewToken(w, r)
-	case path == accessReviews:
-		c.reviewAccess(w, r)
-	case r.Method == http.MethodPost && path == "/api/v1/namespaces/default/events":
-		c.createEvent(w, r)
-	case r.URL.Query().Get("watch") != "":
-		c.watch(w, r)
-	case path == "/api/v1/namespaces/shop/pods":
-		list("Pod", nil)
-	case path == "/api/v1/namespaces/gpu/pods":
-		list("Pod", slices.DeleteFunc(slices.Clone(c.pods), func(p corev1.Pod) bool { return p.Namespace != "gpu" }))
-	case path == "/api/v1/nodes":
-		list("Node", c.nodes)
-	case path == "/api/v1/pods":
-		list("Pod", c.pods)
-	case path == "/api/v1/namespaces/monitoring/configmaps":
-		list("ConfigMap", []corev1.ConfigMap{c.pins})
-	case path == "/api/v1/namespaces/kube-system/configmaps":
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		list("ConfigMap", []corev1.ConfigMap{c.cas})
-	default:
-		http.NotFound(w, r)
-	}
-}
-
-// watch does not support streamed lists. The only events are those of setCAs.
-func (c *cluster) watch(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Query().Get("sendInitialEvents") != "" {
-		http.Error(w, "streamed lists", http.StatusUnprocessableEntity)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.(http.Flusher).Flush()
-	for strings.HasSuffix(r.URL.Path, "/configmaps") {
-		c.mu.Lock()
-		changed := c.caChanged
-		c.mu.Unlock()
-		select {
-		case <-r.Context().Done():
-			return
-		case <-changed:
-		}
-		c.mu.Lock()
-		json.NewEncoder(w).Encode(map[string]any{"type": "MODIFIED", "object": c.cas})
-		c.mu.Unlock()
-		w.(http.Flusher).Flush()
-	}
-	<-r.Context().Done()
-}
-
-func reviewToken(w http.ResponseWriter, r *http.Request) {
-	var review authenticationv1.TokenReview
-	unmarshal(r, &review)
-	review.Status = authenticationv1.TokenReviewStatus{
-		Authenticated: !strings.HasPrefix(review.Spec.Token, invalidToken),
-		User:          authenticationv1.UserInfo{Username: review.Spec.Token},
-	}
-	if review.Spec.Token == "root" {
-		review.Status.User.Groups = []string{"system:masters"}
-	}
-	respond(w, review)
-}
-
-func (c *cluster) reviewAccess(w http.ResponseWriter, r *http.Request) {
-	var review authorizationv1.SubjectAccessReview
-	unmarshal(r, &review)
-	if review.Spec.User == "sleepy" {
+func (c *cluster) authorize(ctx context.Context, spec *authorizationv1.SubjectAccessReviewSpec) bool {
+	if spec.User == "sleepy" {
 		select {
 		case c.asleep <- struct{}{}:
-			<-r.Context().Done()
-		case <-r.Context().Done():
+			<-ctx.Done()
+		case <-ctx.Done():
 		}
-		return
 	}
-	a := review.Spec.ResourceAttributes
-	review.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: review.Spec.User == "alice" ||
-		review.Spec.User == "tenant" && a.Group == metrics.GroupName ||
-		a == nil && review.Spec.NonResourceAttributes.Path == "/openapi/v2"}
-	respond(w, review)
-}
-
-func (c *cluster) createEvent(w http.ResponseWriter, r *http.Request) {
-	var event corev1.Event
-	unmarshal(r, &event)
-	c.mu.Lock()
-	c.events = append(c.events, event)
-	c.mu.Unlock()
-	respond(w, event)
+	a := spec.ResourceAttributes
+	return spec.User == "alice" || spec.User == "tenant" && a.Group == metrics.GroupName ||
+		a == nil && spec.NonResourceAttributes.Path == "/openapi/v2"
 }
 
 // hasEvent reports whether there is a warning about a node with the reason and the texts.
 func (c *cluster) hasEvent(node, reason, text, url string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.ContainsFunc(c.events, func(e corev1.Event) bool {
-		return e.InvolvedObject.Kind == "Node" && e.InvolvedObject.Name == node && e.Type == corev1.EventTypeWarning &&
-			e.Reason == reason && strings.Contains(e.Message, text) && strings.Contains(e.Message, url)
+	return slices.ContainsFunc(c.List("/api/v1/namespaces/default/events"), func(m map[string]any) bool {
+		about, _ := m["involvedObject"].(map[string]any)
+		message, _ := m["message"].(string)
+		return about["kind"] == "Node" && about["name"] == node && m["type"] == corev1.EventTypeWarning &&
+			m["reason"] == reason && strings.Contains(message, text) && strings.Contains(message, url)
 	})
 }
 
 // setCAs publishes the client CA and the request-header CA. The front proxy's certificate must have
 // the name front-proxy.
 func (c *cluster) setCAs(clients, proxies *kubelettest.CA) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.caChanged != nil {
-		close(c.caChanged)
-	}
-	c.caChanged = make(chan struct{})
-	c.cas = corev1.ConfigMap{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: metav1.NamespaceSystem, Name: "extension-apiserver-authentication", ResourceVersion: "2",
-		},
+	c.Put("/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication", corev1.ConfigMap{
 		Data: map[string]string{
 			"client-ca-file":                     string(clients.PEM()),
 			"requestheader-client-ca-file":       string(proxies.PEM()),
@@ -236,23 +147,7 @@ func (c *cluster) setCAs(clients, proxies *kubelettest.CA) {
 			"requestheader-group-headers":        `["X-Remote-Group"]`,
 			"requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`,
 		},
-	}
-}
-
-// unmarshal decodes a body in JSON or protobuf.
-func unmarshal(r *http.Request, into runtime.Object) {
-	body, err := io.ReadAll(r.Body)
-	if err == nil {
-		_, _, err = scheme.Codecs.UniversalDeserializer().Decode(body, nil, into)
-	}
-	if err != nil {
-		panic(err)
-	}
-}
-
-func respond(w http.ResponseWriter, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(v)
+	})
 }
 
 // servingCertificate is that of all servers: to generate one for each is slow.
@@ -263,7 +158,7 @@ func (c *cluster) config(t testing.TB) Config {
 	t.Helper()
 	kubeconfig := writeFile(t, "kubeconfig", fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "Config",
 		"clusters": [{"name": "c", "cluster": {"server": %q}}], "users": [{"name": "u"}], "current-context": "c",
-		"contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "monitoring"}}]}`, c.URL))
+		"contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "monitoring"}}]}`, c.url))
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -480,8 +375,8 @@ func (c *client) awaitSeries(series ...string) {
 }
 
 // nodeAt returns a node whose kubelet listens at the address.
-func nodeAt(name string, address netip.AddrPort) corev1.Node {
-	return corev1.Node{
+func nodeAt(name string, address netip.AddrPort) *corev1.Node {
+	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Status: corev1.NodeStatus{
 			Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address.Addr().String()}},
@@ -491,8 +386,8 @@ func nodeAt(name string, address netip.AddrPort) corev1.Node {
 }
 
 // runningPod returns a pod that was created a minute ago.
-func runningPod(namespace, name, node string) corev1.Pod {
-	return corev1.Pod{
+func runningPod(namespace, name, node string) *corev1.Pod {
+	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: name, CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Minute)),
 		},

@@ -42,7 +42,7 @@ u{gpu="3",namespace="default",pod="elsewhere",container="main"} 50
 	at := netip.MustParseAddrPort(strings.TrimPrefix(exporter.URL, "http://"))
 
 	c = newCluster(t)
-	c.nodes = []corev1.Node{nodeAt("node-a", address)}
+	c.add(nodeAt("node-a", address))
 	for _, p := range []struct {
 		namespace, name, node string
 		containers            []string
@@ -53,13 +53,14 @@ u{gpu="3",namespace="default",pod="elsewhere",container="main"} 50
 	} {
 		pod := runningPod(p.namespace, p.name, p.node)
 		pod.Status.PodIP = at.Addr().String()
+		pod.Labels = map[string]string{"a": "b"}
 		for _, name := range p.containers {
 			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: name})
 			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
 				Name: name, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
 			})
 		}
-		c.pods = append(c.pods, pod)
+		c.add(pod)
 	}
 	return c, writeFile(t, "devices.yaml", fmt.Appendf(nil, `exporters: [{name: test, namespace: gpu, podSelector: a=b,
 		port: %d, resources: [{resource: x.org/gpu, series: u, scale: 0.01},

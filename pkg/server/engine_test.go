@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/engine"
@@ -23,9 +22,9 @@ import (
 func engineCluster(t *testing.T) *cluster {
 	cluster := newCluster(t)
 	for _, name := range []string{"n1", "n2"} {
-		cluster.nodes = append(cluster.nodes, nodeAt(name, netip.MustParseAddrPort("192.0.2.1:10250")))
+		cluster.add(nodeAt(name, netip.MustParseAddrPort("192.0.2.1:10250")))
 	}
-	cluster.pods = []corev1.Pod{runningPod("shop", "web", "gone")}
+	cluster.add(runningPod("shop", "web", "gone"))
 	return cluster
 }
 

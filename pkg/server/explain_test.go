@@ -7,14 +7,15 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-vitals/kube-vitals/internal/sim"
 )
 
 // TestExplanations checks who learns why metrics are missing, and what it costs the API server.
 func TestExplanations(t *testing.T) {
 	cluster := newCluster(t)
-	cluster.pods = []corev1.Pod{runningPod("shop", "web", "gone")} // of a node that does not exist
+	cluster.add(runningPod("shop", "web", "gone")) // of a node that does not exist
 	c := cluster.config(t)
 	c.MissingMetricsWarnings = true
 	h := startReady(t, c).handler
@@ -30,7 +31,7 @@ func TestExplanations(t *testing.T) {
 		{"tenant", "other", `pod "other" is not running in namespace "shop"`, "", 0, 1}, // only for the request itself
 		{"tenant", "web", `there are no current metrics of it from its node's kubelet`, "", 0, 1},
 	} {
-		lookups, reviews := cluster.requested(lookup), cluster.requested(accessReviews)
+		lookups, reviews := cluster.Requested(lookup), cluster.Requested(sim.AccessReviews)
 		w := get(h, pods+"/"+test.pod, test.user)
 		var status metav1.Status
 		err := json.Unmarshal(w.Body.Bytes(), &status)
@@ -41,7 +42,7 @@ func TestExplanations(t *testing.T) {
 		if !strings.Contains(status.Message, test.text) || cause != test.cause {
 			t.Errorf("request %d: got %s with cause %q, want %s with cause %q", i, status.Message, cause, test.text, test.cause)
 		}
-		lookups, reviews = cluster.requested(lookup)-lookups, cluster.requested(accessReviews)-reviews
+		lookups, reviews = cluster.Requested(lookup)-lookups, cluster.Requested(sim.AccessReviews)-reviews
 		if lookups != test.lookups || reviews != test.reviews {
 			t.Errorf("request %d: got %d lookups and %d access reviews, want %d and %d",
 				i, lookups, reviews, test.lookups, test.reviews)

@@ -128,7 +128,7 @@ func TestProbesDuringFailures(t *testing.T) {
 			for i, fault := range faults {
 				fake := kubelettest.New(fmt.Sprint("node-", i), kubelettest.Config{})
 				fake.SetFaults(fault)
-				cluster.nodes = append(cluster.nodes, nodeAt(fake.Name(), fake.Start(t, &certificate)))
+				cluster.add(nodeAt(fake.Name(), fake.Start(t, &certificate)))
 			}
 			c := cluster.config(t)
 			c.Kubelet.Timeout = 200 * time.Millisecond

@@ -235,14 +235,14 @@ func TestTokenWaitsForNodes(t *testing.T) {
 	start(t, c)
 	await := func(path string, atLeast int) {
 		eventually(t, func() string {
-			if n := cluster.requested(path); n < atLeast {
+			if n := cluster.Requested(path); n < atLeast {
 				return fmt.Sprintf("got %d requests for %s, want %d", n, path, atLeast)
 			}
 			return ""
 		})
 	}
 	await(nodes, 2)
-	if n := cluster.requested(token); n != 0 {
+	if n := cluster.Requested(token); n != 0 {
 		t.Errorf("got %d requests for a token before the nodes are known", n)
 	}
 	cluster.down.Store(false)

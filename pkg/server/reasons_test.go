@@ -3,7 +3,6 @@ package server
 import (
 	"crypto/tls"
 	"fmt"
-	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -55,9 +54,11 @@ func TestReasonsOfFailingNodes(t *testing.T) {
 
 // testReasons starts a server with nodes, and waits until the reason of each is named wherever users may look
 // for it.
-func testReasons(t *testing.T, cluster *cluster, c Config, nodes map[reason.Reason]corev1.Node) *client {
+func testReasons(t *testing.T, cluster *cluster, c Config, nodes map[reason.Reason]*corev1.Node) *client {
 	t.Helper()
-	cluster.nodes = slices.Collect(maps.Values(nodes))
+	for _, node := range nodes {
+		cluster.add(node)
+	}
 	c.Resolution = 2 * time.Second // events come after an interval
 	c.EventDeployment = "kube-vitals"
 	client := startReady(t, c)
@@ -72,22 +73,24 @@ func TestReasonNoToken(t *testing.T) {
 	address := kubelettest.New("no-token", kubelettest.Config{}).Start(t, &valid)
 	c := cluster.config(t)
 	c.KubeletServiceAccount = "missing"
-	testReasons(t, cluster, c, map[reason.Reason]corev1.Node{reason.NoToken: nodeAt("no-token", address)})
+	testReasons(t, cluster, c, map[reason.Reason]*corev1.Node{reason.NoToken: nodeAt("no-token", address)})
 }
 
 // TestReasonsOfPins is TestReasonsOfFailingNodes for the reasons with --kubelet-pins. The ConfigMap
 // has an entry of one node, and cannot be written.
 func TestReasonsOfPins(t *testing.T) {
 	cluster := newCluster(t)
-	nodes := map[reason.Reason]corev1.Node{}
+	nodes := map[reason.Reason]*corev1.Node{}
 	for _, r := range []reason.Reason{reason.TLSKeyChanged, reason.TLSNotPinned} {
 		certificate := kubelettest.KubeletSigned(string(r))
 		node := nodeAt(string(r), kubelettest.New(string(r), kubelettest.Config{}).Start(t, &certificate))
 		node.UID = "uid"
 		nodes[r] = node
 	}
-	cluster.pins.Name = "pins"
-	cluster.pins.Data = map[string]string{string(reason.TLSKeyChanged): "sha256:" + strings.Repeat("0", 64) + " uid"}
+	const pins = "/api/v1/namespaces/monitoring/configmaps/pins"
+	cluster.Put(pins, corev1.ConfigMap{Data: map[string]string{
+		string(reason.TLSKeyChanged): "sha256:" + strings.Repeat("0", 64) + " uid"}})
+	cluster.Forbid("put", pins)
 	c := cluster.config(t)
 	c.Kubelet.TLS.Insecure, c.KubeletPins = false, "pins"
 	testReasons(t, cluster, c, nodes).awaitSeries(
@@ -102,7 +105,7 @@ func TestCapacityTooLow(t *testing.T) {
 	kubelet.SetNode(kubelettest.Usage{CPU: 6, Memory: 1 << 30})
 	node := nodeAt("small", kubelet.Start(t, &certificate))
 	node.Status.Capacity = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
-	cluster.nodes = []corev1.Node{node}
+	cluster.add(node)
 	c := cluster.config(t)
 	c.Resolution, c.EventDeployment = 2*time.Second, "kube-vitals"
 	client := startReady(t, c)
@@ -124,7 +127,7 @@ func TestCapacityTooLow(t *testing.T) {
 // wrongReasons returns what does not name the reason of a node. It deletes the nodes with everything
 // right.
 func wrongReasons(
-	t *testing.T, client *client, cluster *cluster, nodes map[reason.Reason]corev1.Node,
+	t *testing.T, client *client, cluster *cluster, nodes map[reason.Reason]*corev1.Node,
 ) (wrong []string) {
 	t.Helper()
 	metrics := client.await(http.StatusOK, "/metrics", "alice")
@@ -180,8 +183,8 @@ var (
 )
 
 // failingNodes returns a node for each reason. Its name is that of the reason.
-func failingNodes(t *testing.T) map[reason.Reason]corev1.Node {
-	nodes := map[reason.Reason]corev1.Node{}
+func failingNodes(t *testing.T) map[reason.Reason]*corev1.Node {
+	nodes := map[reason.Reason]*corev1.Node{}
 	at := func(r reason.Reason, address netip.AddrPort) { nodes[r] = nodeAt(string(r), address) }
 	withCertificate := func(r reason.Reason, certificate tls.Certificate) {
 		at(r, kubelettest.New(string(r), kubelettest.Config{}).Start(t, &certificate))

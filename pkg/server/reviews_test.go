@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/kube-vitals/kube-vitals/internal/sim"
 )
 
 // TestImpersonationIsRefused checks that no client impersonates others here, and that trying causes no reviews: the
@@ -14,7 +16,7 @@ import (
 func TestImpersonationIsRefused(t *testing.T) {
 	cluster := newCluster(t)
 	server := startReady(t, cluster.config(t))
-	before := cluster.requested(tokenReviews, accessReviews)
+	before := cluster.Requested(sim.TokenReviews, sim.AccessReviews)
 	for name, header := range map[string]http.Header{
 		"user":       {"Impersonate-User": {"bob"}},
 		"lower case": {"impersonate-user": {"bob"}},
@@ -33,7 +35,7 @@ func TestImpersonationIsRefused(t *testing.T) {
 			}
 		}
 	}
-	if n := cluster.requested(tokenReviews, accessReviews) - before; n != 0 {
+	if n := cluster.Requested(sim.TokenReviews, sim.AccessReviews) - before; n != 0 {
 		t.Errorf("got %d reviews, want none", n)
 	}
 }

@@ -55,10 +55,10 @@ func TestServer(t *testing.T) {
 
 	cluster := newCluster(t)
 	cluster.down.Store(true)
-	cluster.nodes = []corev1.Node{nodeAt("node-a", address)}
-	cluster.pods = []corev1.Pod{runningPod("default", "web", "node-a"), runningPod("default", "waiting", "")}
-	cluster.pods[0].Labels = map[string]string{"app": "web"}
-	cluster.pods[1].Status.Phase = corev1.PodPending
+	web, waiting := runningPod("default", "web", "node-a"), runningPod("default", "waiting", "")
+	web.Labels = map[string]string{"app": "web"}
+	waiting.Status.Phase = corev1.PodPending
+	cluster.add(nodeAt("node-a", address), web, waiting)
 
 	c := cluster.config(t)
 	c.Serving.ServerCert.CertKey = genericoptions.CertKey{} // the server makes a certificate
@@ -219,7 +219,7 @@ func TestRateWindow(t *testing.T) {
 func web0(node string, uid types.UID) *corev1.Pod {
 	pod := runningPod("n", "web-0", node)
 	pod.UID = uid
-	return &pod
+	return pod
 }
 
 // putWeb0 stores samples of the container a of n/web-0 on the node n1.
@@ -299,7 +299,7 @@ func TestUntrustedAPIServerGetsNoRequests(t *testing.T) {
 	defer untrusted.Close()
 
 	cluster := newCluster(t)
-	cluster.URL = untrusted.URL // the kubeconfig has no CA for it
+	cluster.url = untrusted.URL // the kubeconfig has no CA for it
 	start(t, cluster.config(t))
 	eventually(t, func() string {
 		if n := closed.Load(); n < 3 {

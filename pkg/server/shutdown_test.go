@@ -118,7 +118,7 @@ func TestShutdownSendRetryAfter(t *testing.T) {
 	}
 	client.await(http.StatusOK, "/livez", "")
 
-	cluster.CloseClientConnections() // fails the access review
+	cluster.server.CloseClientConnections() // fails the access review
 	if code := <-status; code != http.StatusInternalServerError {
 		t.Errorf("request in flight: got status %d, want 500", code)
 	}

@@ -27,7 +27,7 @@ func storageCluster(t *testing.T) (*cluster, *kubelettest.Kubelet) {
 	k.SetStorage("", "", "", 8<<30)
 	cluster := newCluster(t)
 	certificate := kubelettest.NewCA().Issue([]string{"node-1"}, nil)
-	cluster.nodes = []corev1.Node{nodeAt("node-1", k.Start(t, &certificate))}
+	cluster.add(nodeAt("node-1", k.Start(t, &certificate)))
 	for name, uids := range map[string][2]string{ // in the API server, at the kubelet
 		"web": {"1-1", "1-1"}, "static": {"2-2", "f00d"}, "replaced": {"3-4", "3-3"}, "elsewhere": {"5-5", "5-5"},
 		"unknown": {"", "6-6"},
@@ -44,7 +44,7 @@ func storageCluster(t *testing.T) (*cluster, *kubelettest.Kubelet) {
 			pod.Spec.NodeName = "node-2"
 		}
 		if name != "unknown" {
-			cluster.pods = append(cluster.pods, pod)
+			cluster.add(pod)
 		}
 	}
 	return cluster, k

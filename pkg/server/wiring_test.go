@@ -99,7 +99,7 @@ func TestLibraryOptions(t *testing.T) {
 	// In YAML, each container counts as 16 KiB.
 	large.Spec.Containers = make([]corev1.Container, responseMemory(memoryLimit()).Max/(16<<10)+1)
 	large.Status.ContainerStatuses = make([]corev1.ContainerStatus, len(large.Spec.Containers))
-	if err := s.assembly.view.Pods.Update(&large); err != nil {
+	if err := s.assembly.view.Pods.Update(large); err != nil {
 		t.Fatal(err)
 	}
 	client.header = http.Header{"Accept": {"application/yaml"}}

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/kube-vitals/kube-vitals/pkg/internal/fakeapi"
+	"github.com/kube-vitals/kube-vitals/internal/sim"
 )
 
 // leadsTo returns a patch of the spec of an APIService.
@@ -144,7 +144,7 @@ func TestMonitorWithoutPermission(t *testing.T) {
 			w.sleep(2 * resyncPeriod)
 			w.checkStates(m, APIServiceState{}, APIServiceState{})
 			w.checkLog(1, "right again")
-			w.api.RefuseBy(func(string, string) *fakeapi.Refusal { return &fakeapi.Refusal{} })
+			w.api.RefuseBy(func(string, string) *sim.Refusal { return &sim.Refusal{} })
 			w.sleep(2 * resyncPeriod)
 			w.checkStates(m, APIServiceState{}, APIServiceState{})
 			w.checkLog(lines/2, "the ServiceAccount needs permission") // not in the outage
@@ -161,7 +161,7 @@ func TestPorts(t *testing.T) {
 			host:           {false, false, true}, // any port
 		} {
 			for i, spec := range specs {
-				a := fakeapi.New()
+				a := sim.NewAPI()
 				a.Put(apiServicePath+stable, apiServiceWith(spec))
 				m, err := NewMonitor(Config{Client: a.Config(), Service: service, APIServices: []string{stable}})
 				if err != nil {

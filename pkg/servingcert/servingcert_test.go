@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kube-vitals/kube-vitals/pkg/internal/fakeapi"
+	"github.com/kube-vitals/kube-vitals/internal/sim"
 )
 
 // TestInstall also checks that nothing is written without a change.
@@ -38,7 +38,7 @@ func TestInstall(t *testing.T) {
 		w.checkBundles("after the installation", string(encodePEM(w.replicas[0].served.Load().ca)))
 		w.checkLabels()
 		data, _ := w.api.Get(configMapPath)["data"].(map[string]any)
-		if data["mine"] != "kept" || fakeapi.Meta(w.api.Get(configMapPath))["labels"] == nil {
+		if data["mine"] != "kept" || sim.Meta(w.api.Get(configMapPath))["labels"] == nil {
 			t.Error("other fields of the ConfigMap were changed")
 		}
 		before := w.api.Written()
@@ -67,9 +67,9 @@ func TestRotation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			simulate(t, 0, func(t *testing.T, w *world) {
 				w.api.Latency = c.latency
-				w.api.RefuseBy(func(verb, _ string) *fakeapi.Refusal {
+				w.api.RefuseBy(func(verb, _ string) *sim.Refusal {
 					if c.conflicts && (verb == "put" || verb == "patch") && rand.N(2) == 0 {
-						return fakeapi.Refuse(409, "Conflict", "modified by another client")
+						return sim.Refuse(409, "Conflict", "modified by another client")
 					}
 					return nil
 				})
@@ -397,9 +397,9 @@ func TestNewReplicaWaitsForPeers(t *testing.T) {
 // every APIService has its CA.
 func TestUnreadableAPIService(t *testing.T) {
 	simulate(t, 1, func(t *testing.T, w *world) {
-		w.api.RefuseBy(func(verb, path string) *fakeapi.Refusal {
+		w.api.RefuseBy(func(verb, path string) *sim.Refusal {
 			if verb == "get" && path == apiServicePath+beta {
-				return fakeapi.Refuse(500, "InternalError", "a timeout")
+				return sim.Refuse(500, "InternalError", "a timeout")
 			}
 			return nil
 		})
@@ -511,7 +511,7 @@ func TestLongWithoutPermission(t *testing.T) {
 // API server.
 func TestAPIServerUnavailable(t *testing.T) {
 	simulate(t, 0, func(t *testing.T, w *world) {
-		refuse := func(string, string) *fakeapi.Refusal { return &fakeapi.Refusal{} }
+		refuse := func(string, string) *sim.Refusal { return &sim.Refusal{} }
 		w.api.RefuseBy(refuse)
 		early := w.start()
 		w.sleep(time.Minute)
@@ -600,7 +600,7 @@ func TestListenersAreNotified(t *testing.T) {
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	valid := Config{
-		Client: fakeapi.New().Config(), Secret: "serving", Names: []string{host},
+		Client: sim.NewAPI().Config(), Secret: "serving", Names: []string{host},
 		Lifetime: DefaultLifetime, Settle: DefaultSettle,
 	}
 	invalid := Config{Secret: "serving", Names: []string{"kube-vitals"}, Lifetime: time.Minute, Settle: time.Minute}

@@ -19,7 +19,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
-	"github.com/kube-vitals/kube-vitals/pkg/internal/fakeapi"
+	"github.com/kube-vitals/kube-vitals/internal/sim"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -43,7 +43,7 @@ const (
 // world is an API server with replicas. It knows the CAs that clients trust.
 type world struct {
 	t        *testing.T
-	api      *fakeapi.API
+	api      *sim.API
 	replicas []*replica
 
 	lags     map[string]time.Duration   // by path of a bundle that clients use: until they see a change
@@ -96,7 +96,7 @@ func simulate(t *testing.T, replicas int, f func(*testing.T, *world)) {
 // APIServices without a caBundle.
 func newWorld(t *testing.T) *world {
 	w := &world{
-		t: t, api: fakeapi.New(), lags: map[string]time.Duration{}, trusted: map[string][]byte{},
+		t: t, api: sim.NewAPI(), lags: map[string]time.Duration{}, trusted: map[string][]byte{},
 		pending: map[string][]pendingBundle{}, verified: map[string]bool{}, settle: settle,
 	}
 	w.api.Put(secretPath, emptySecret())
@@ -131,7 +131,7 @@ func emptySecret() map[string]any {
 func apiServiceWith(spec map[string]any) map[string]any {
 	return map[string]any{
 		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
-		"spec": fakeapi.Merge(map[string]any{"group": "metrics.k8s.io", "service": map[string]any{
+		"spec": sim.Merge(map[string]any{"group": "metrics.k8s.io", "service": map[string]any{
 			"namespace": "kube-system", "name": "kube-vitals", "port": int64(443)}}, spec),
 	}
 }
@@ -422,7 +422,7 @@ func (w *world) setCABundle(name string, bundle []byte) {
 // checkLabels checks that the Secret has the labels that it had at first.
 func (w *world) checkLabels() {
 	w.t.Helper()
-	if labels := fakeapi.Meta(w.api.Get(secretPath))["labels"]; fmt.Sprint(labels) != "map[owner:helm]" {
+	if labels := sim.Meta(w.api.Get(secretPath))["labels"]; fmt.Sprint(labels) != "map[owner:helm]" {
 		w.t.Errorf("got labels %v of the Secret, want owner=helm", labels)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
+	"github.com/kube-vitals/kube-vitals/internal/sim"
 	"github.com/kube-vitals/kube-vitals/pkg/doctor"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
@@ -37,7 +37,7 @@ const (
 	credentials    = "credentials-of-the-admin"
 )
 
-// world is a fake API server. Tests change its objects before they examine it.
+// world is an API server. Tests change its objects before they examine it.
 type world struct {
 	t       *testing.T
 	objects map[string]any // by path
@@ -56,45 +56,30 @@ type world struct {
 // newWorld returns a cluster without nodes and without a metrics server.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, objects: map[string]any{}, status: map[string]metav1.Status{}, ca: kubelettest.NewCA(),
-		version: "v0.2.0"}
-	api := httptest.NewServer(http.HandlerFunc(w.serve))
-	t.Cleanup(api.Close)
-	w.client = rest.Config{Host: api.URL, BearerToken: credentials}
-	w.client.ContentType = "application/json" // instead of protobuf
+	api := sim.NewAPI()
+	w := &world{t: t, objects: api.Objects, status: map[string]metav1.Status{}, ca: kubelettest.NewCA(),
+		client: *api.Config(), version: "v0.2.0"}
+	w.client.BearerToken = credentials
+	api.Latency = 0
+	api.RefuseBy(w.refuse)
 	w.objects["/api"] = map[string]any{}
 	w.objects[bindings] = &rbacv1.ClusterRoleBindingList{}
 	w.objects["/version"] = map[string]string{"gitVersion": "v1.36.3"}
 	w.objects[configMaps+"extension-apiserver-authentication"] = &corev1.ConfigMap{Data: map[string]string{
 		"requestheader-client-ca-file": string(w.ca.PEM()), "client-ca-file": string(w.ca.PEM()),
 	}}
-	w.objects[daemonSets] = &appsv1.DaemonSetList{}
-	w.objects[csrs] = &certificatesv1.CertificateSigningRequestList{}
 	return w
 }
 
-func (w *world) serve(out http.ResponseWriter, r *http.Request) {
+// refuse notes a request, and returns how it fails, or nil.
+func (w *world) refuse(verb, path string) *sim.Refusal {
 	w.mu.Lock()
-	w.requests = append(w.requests, r.Method+" "+r.URL.Path)
-	w.mu.Unlock()
-	object, found := w.objects[r.URL.Path]
-	status, failed := w.status[r.URL.Path]
-	if r.URL.Path == "/api/v1/nodes" {
-		object, found = &corev1.NodeList{Items: w.nodes}, true
+	defer w.mu.Unlock()
+	w.requests = append(w.requests, verb+" "+path)
+	if status, failed := w.status[path]; failed {
+		return &status
 	}
-	out.Header().Set("Content-Type", "application/json")
-	if !found && !failed {
-		status = metav1.Status{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: "not found"}
-		failed = true
-	}
-	if failed {
-		status.TypeMeta, status.Status = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, metav1.StatusFailure
-		out.WriteHeader(int(status.Code))
-		object = status
-	}
-	if err := json.NewEncoder(out).Encode(object); err != nil {
-		w.t.Error(err)
-	}
+	return nil
 }
 
 // forbid makes the API server reject requests for the paths.
@@ -177,6 +162,7 @@ type result struct {
 
 func (w *world) examine() result {
 	w.t.Helper()
+	w.objects["/api/v1/nodes"] = &corev1.NodeList{Items: w.nodes}
 	var text bytes.Buffer
 	p := &doctor.Printer{Out: &text}
 	report, err := Examine(w.t.Context(), doctor.Config{Client: &w.client, Version: w.version, Namespace: w.namespace,
@@ -193,7 +179,7 @@ func (w *world) examine() result {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, request := range w.requests {
-		if !strings.HasPrefix(request, "GET ") {
+		if !strings.HasPrefix(request, "get ") {
 			w.t.Errorf("an examination must only read, but sends %s", request)
 		}
 	}

@@ -102,7 +102,7 @@ func (d *Text) parseName(b []byte) (rest []byte) {
 	return b[skipBlanks(b, n):]
 }
 
-// scrapeError decodes the line that says whether the kubelet could read its containers.
+// scrapeError decodes the line with the number of errors when the kubelet read its containers.
 // If the line cannot be read, containers that are missing from the response may exist.
 func (d *Text) scrapeError(b []byte) {
 	b, ok := d.skipLabels(b)
