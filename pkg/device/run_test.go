@@ -2,7 +2,6 @@ package device
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,51 +16,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
+	"github.com/kube-vitals/kube-vitals/internal/sim"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// apiServer serves the pods of exporters. It supports lists and watches, but no streamed lists.
-type apiServer struct {
-	t      *testing.T
-	pod    *corev1.Pod
-	events chan metav1.WatchEvent
-}
-
-func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	query := r.URL.Query()
-	if r.URL.Path != "/api/v1/namespaces/n/pods" || query.Get("labelSelector") != "a=b" {
-		a.t.Errorf("got a request for %s", r.URL)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	switch {
-	case query.Get("sendInitialEvents") != "":
-		w.WriteHeader(http.StatusUnprocessableEntity)
-		json.NewEncoder(w).Encode(metav1.Status{
-			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
-			Reason: metav1.StatusReasonInvalid, Code: http.StatusUnprocessableEntity,
-		})
-	case query.Get("watch") != "":
-		w.(http.Flusher).Flush()
-		for {
-			select {
-			case <-r.Context().Done():
-				return
-			case event := <-a.events:
-				json.NewEncoder(w).Encode(event)
-				w.(http.Flusher).Flush()
-			}
-		}
-	default:
-		list := corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []corev1.Pod{*a.pod}}
-		list.Kind, list.APIVersion = "PodList", "v1"
-		json.NewEncoder(w).Encode(list)
-	}
-}
+const podsPath = "/api/v1/namespaces/n/pods"
 
 // TestRun runs a Source from the file to the store, with an API server and an exporter.
 func TestRun(t *testing.T) {
@@ -70,15 +32,23 @@ func TestRun(t *testing.T) {
 	}))
 	defer exporter.Close()
 	at := netip.MustParseAddrPort(strings.TrimPrefix(exporter.URL, "http://"))
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "e", UID: "u", ResourceVersion: "1"},
-		Spec:       corev1.PodSpec{NodeName: "node"},
-		Status:     corev1.PodStatus{Phase: corev1.PodRunning, PodIP: at.Addr().String()},
+	api := sim.NewAPI()
+	for _, name := range []string{"e", "other"} { // the latter is of another app
+		pod := corev1.Pod{
+			Spec:   corev1.PodSpec{NodeName: "node"},
+			Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: at.Addr().String()},
+		}
+		if name == "e" {
+			pod.Labels = map[string]string{"a": "b"}
+		}
+		api.Put(podsPath+"/"+name, pod)
 	}
-	pod.Kind, pod.APIVersion = "Pod", "v1"
-	api := &apiServer{t: t, pod: pod, events: make(chan metav1.WatchEvent)}
-	server := httptest.NewServer(api)
-	defer server.Close()
+	api.RefuseBy(func(_, path string) *sim.Refusal {
+		if path != podsPath {
+			t.Errorf("got a request for %s", path)
+		}
+		return nil
+	})
 	file := filepath.Join(t.TempDir(), "devices.yaml")
 	config := strings.Replace(testConfig, "port: 1", fmt.Sprint("port: ", at.Port()), 1)
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
@@ -89,7 +59,7 @@ func TestRun(t *testing.T) {
 	resources := store.NewResources()
 	scraped := make(chan Result, 100)
 	source, err := New(Config{
-		File: file, Client: kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL}), Sink: resources, Clock: clock,
+		File: file, Client: kubernetes.NewForConfigOrDie(api.Config()), Sink: resources, Clock: clock,
 		Scraped: func(r Result) {
 			select {
 			case scraped <- r:
@@ -116,19 +86,12 @@ func TestRun(t *testing.T) {
 	if len(values) != 1 || len(values[0]) != 2 || values[0][1] != want {
 		t.Errorf("got %+v", values)
 	}
-	object, err := json.Marshal(pod)
-	if err != nil {
-		t.Fatal(err)
-	}
-	event := metav1.WatchEvent{Type: "DELETED"}
-	event.Object.Raw = object
-	api.events <- event
+	api.Put(podsPath+"/e", nil)
 	for len(source.Exporters()[0].Pods) != 0 {
 		time.Sleep(time.Millisecond)
 	}
 	cancel()
 	running.Wait()
-	server.CloseClientConnections()
 }
 
 // TestRunEnds checks that Run ends while the pods are not known.

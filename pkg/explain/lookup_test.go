@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/kube-vitals/kube-vitals/internal/sim"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 )
 
@@ -36,42 +36,15 @@ func newClient(t *testing.T, handler http.HandlerFunc) *Client {
 	return c
 }
 
-func respond(w http.ResponseWriter, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(v)
-}
-
-func podList(items ...corev1.Pod) corev1.PodList {
-	return corev1.PodList{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"},
-		ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: items,
-	}
-}
-
-func nodeList(items ...corev1.Node) corev1.NodeList {
-	return corev1.NodeList{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"},
-		ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: items,
-	}
-}
-
 // TestClient checks that a lookup is a LIST of one object from the watch cache.
 func TestClient(t *testing.T) {
+	api := sim.NewAPI()
+	api.Put("/api/v1/nodes/n7", corev1.Node{})
+	api.Put("/api/v1/namespaces/shop/pods/web", corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed}})
 	var last string
 	c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
 		last = r.Method + " " + r.URL.RequestURI()
-		switch name := r.URL.Query().Get("fieldSelector"); {
-		case r.URL.Path == "/api/v1/nodes" && name == "metadata.name=n7":
-			respond(w, nodeList(corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n7"}}))
-		case r.URL.Path == "/api/v1/nodes":
-			respond(w, nodeList())
-		case name == "metadata.name=web":
-			respond(w, podList(corev1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Status: corev1.PodStatus{Phase: corev1.PodFailed},
-			}))
-		default:
-			respond(w, podList())
-		}
+		api.ServeHTTP(w, r)
 	})
 	expect := func(request string) {
 		t.Helper()
@@ -102,7 +75,8 @@ func TestClientErrors(t *testing.T) {
 	for name, handler := range map[string]http.HandlerFunc{
 		"forbidden": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) },
 		"not a list": func(w http.ResponseWriter, _ *http.Request) {
-			respond(w, metav1.Status{Status: metav1.StatusSuccess})
+			w.Header().Set("Content-Type", "application/json")
+			json.NewEncoder(w).Encode(metav1.Status{Status: metav1.StatusSuccess})
 		},
 		"garbage": func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("<html>")) },
 	} {
@@ -133,15 +107,8 @@ func TestSlowLookup(t *testing.T) {
 // TestLookupsAreLimited checks that at most the burst, and the few that the time of the test
 // allows, reach the API server.
 func TestLookupsAreLimited(t *testing.T) {
-	var requests atomic.Int64
-	c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
-		requests.Add(1)
-		if r.URL.Path == "/api/v1/nodes" {
-			respond(w, nodeList())
-			return
-		}
-		respond(w, podList())
-	})
+	api := sim.NewAPI()
+	c := newClient(t, api.ServeHTTP)
 	const tries = 100
 	throttled := 0
 	start := time.Now()
@@ -157,7 +124,8 @@ func TestLookupsAreLimited(t *testing.T) {
 		}
 	}
 	most := int64(lookupBurst + 5*time.Since(start).Seconds() + 1) // 5 per second, as docs/security.md says
-	if n := requests.Load(); n < lookupBurst || n > most || int(n)+throttled != tries {
+	n := int64(api.Requested("/api/v1/nodes", "/api/v1/namespaces/shop/pods"))
+	if n < lookupBurst || n > most || int(n)+throttled != tries {
 		t.Errorf("got %d requests and %d throttled lookups of %d, want %d to %d requests",
 			n, throttled, tries, lookupBurst, most)
 	}

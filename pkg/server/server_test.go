@@ -198,23 +198,6 @@ func TestNewServingCert(t *testing.T) {
 	}
 }
 
-// TestRateWindow checks that the configuration reaches the store.
-func TestRateWindow(t *testing.T) {
-	clock := usage.NewClock(time.Now())
-	for rateWindow, want := range map[time.Duration]time.Duration{0: 5 * time.Second, 15 * time.Second: 15 * time.Second} {
-		metrics := newView(Config{MaxSampleAge: time.Minute, RateWindow: rateWindow}, clock).Store
-		start := clock.At(time.Now())
-		end := start.Add(30 * time.Second)
-		for at := start; at <= end; at = at.Add(5 * time.Second) {
-			metrics.Put("n1", &usage.Scrape{At: at, Node: usage.Sample{
-				At: usage.NodeTime(at), Has: usage.HasCPU | usage.HasMemory}})
-		}
-		if n := metrics.Node("n1", end); n == nil || n.Window != want {
-			t.Errorf("--rate-window=%v: got %+v, want a window of %v", rateWindow, n, want)
-		}
-	}
-}
-
 // web0 returns the pod n/web-0.
 func web0(node string, uid types.UID) *corev1.Pod {
 	pod := runningPod("n", "web-0", node)
