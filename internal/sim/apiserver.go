@@ -306,7 +306,7 @@ func (a *API) update(r *http.Request, verb string, sent map[string]any) *http.Re
 	at := r.URL.Path
 	stored, kind := a.get(at), r.Header.Get("Content-Type")
 	v, ok := Meta(sent)["resourceVersion"]
-	// Stricter than a real API server: only these verbs are never used to read, change and write.
+	// Stricter than a real API server: other writes must be of the version that was read.
 	isBlind := kind == string(types.ApplyYAMLPatchType) || kind == string(types.StrategicMergePatchType)
 	if !ok && !isBlind {
 		return a.refused(Refuse(400, metav1.StatusReasonBadRequest, "a write without a resource version"))

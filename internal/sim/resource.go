@@ -80,16 +80,19 @@ func toMap(path string, object any) (m map[string]any) {
 	if err := json.Unmarshal(encode(object), &m); err != nil {
 		panic(err)
 	}
-	if t, ok := parse(path); ok && t.name != "" {
-		if kind := kindOf(t); m["kind"] == nil && kind != "" {
-			m["apiVersion"], m["kind"] = apiVersion(t), kind
-		}
-		if metadata := Meta(m); metadata["name"] == nil {
-			metadata["name"] = t.name
-		}
-		if metadata := Meta(m); metadata["namespace"] == nil && t.namespace != "" {
-			metadata["namespace"] = t.namespace
-		}
+	t, ok := parse(path)
+	if !ok || t.name == "" {
+		return m
+	}
+	if kind := kindOf(t); m["kind"] == nil && kind != "" {
+		m["apiVersion"], m["kind"] = apiVersion(t), kind
+	}
+	metadata := Meta(m)
+	if metadata["name"] == nil {
+		metadata["name"] = t.name
+	}
+	if metadata["namespace"] == nil && t.namespace != "" {
+		metadata["namespace"] = t.namespace
 	}
 	return m
 }

@@ -94,11 +94,8 @@ type caseTarget struct {
 	api      *sim.API
 	assembly *assembly
 	gate     *gate
-	uid      int    // of the last pod
-	body     []byte // of the last response
+	uid      int // of the last pod
 }
-
-const metricsPath = "/apis/metrics.k8s.io/v1beta1/"
 
 // gate is a scrape.Fetcher whose requests wait until a case has a response.
 type gate struct {
@@ -302,47 +299,55 @@ func (c *caseTarget) newPod(name string) *corev1.Pod {
 	return pod
 }
 
+// item is the metrics of a pod or of a node.
+type item struct {
+	metav1.ObjectMeta `json:"metadata"`
+	metricsv1beta1.NodeMetrics
+	Containers []metricsv1beta1.ContainerMetrics
+}
+
 // Served implements cases.Target.
 func (c *caseTarget) Served(object string) []cases.Served {
-	list := metricsPath + "namespaces/" + c.setup.Namespace + "/pods"
-	one, all := &metricsv1beta1.PodMetrics{}, &metricsv1beta1.PodMetricsList{}
-	if object != cases.NodeName {
-		got := c.get(list+"/"+object, one)
-		c.get(list, all)
-		served := []cases.Served{{By: "GET", InSecond: true}, {By: "LIST", InSecond: true}}
-		if got {
-			served[0].Pod = amountsOf(one)
-		}
-		for i := range all.Items {
-			if all.Items[i].Name == object {
-				served[1].Pod = amountsOf(&all.Items[i])
-			}
-		}
-		return served
+	var one item
+	var all struct{ Items []item }
+	path := c.metricsPath(object)
+	get, list := cases.Served{By: "GET", InSecond: true}, cases.Served{By: "LIST", InSecond: true}
+	if c.get(path, &one) {
+		get.Pod = one.amounts()
 	}
-	served := cases.Served{By: "GET", InSecond: true}
-	if node := (&metricsv1beta1.NodeMetrics{}); c.get(metricsPath+"nodes/"+cases.NodeName, node) {
-		served.Pod = amountsOf(&metricsv1beta1.PodMetrics{Timestamp: node.Timestamp, Window: node.Window,
-			Containers: []metricsv1beta1.ContainerMetrics{{Usage: node.Usage}}})
+	c.get(strings.TrimSuffix(path, "/"+object), &all)
+	for i := range all.Items {
+		if all.Items[i].ObjectMeta.Name == object {
+			list.Pod = all.Items[i].amounts()
+		}
 	}
-	return []cases.Served{served}
+	return []cases.Served{get, list}
+}
+
+// metricsPath returns the path of the metrics of a pod or of the node.
+func (c *caseTarget) metricsPath(object string) string {
+	const prefix = "/apis/metrics.k8s.io/v1beta1/"
+	if object == cases.NodeName {
+		return prefix + "nodes/" + object
+	}
+	return prefix + "namespaces/" + c.setup.Namespace + "/pods/" + object
 }
 
 // get decodes the response to a GET. It reports false if there are no metrics.
 func (c *caseTarget) get(path string, into any) bool {
 	w := httptest.NewRecorder()
-	defer func() { c.body = w.Body.Bytes() }()
 	c.assembly.api.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-	if w.Code == http.StatusNotFound {
-		return false
+	if w.Code != http.StatusOK && w.Code != http.StatusNotFound {
+		c.t.Fatalf("GET %s: status %d: %s", path, w.Code, w.Body)
 	}
-	if err := json.Unmarshal(w.Body.Bytes(), into); err != nil || w.Code != http.StatusOK {
-		c.t.Fatalf("GET %s: status %d, %v: %s", path, w.Code, err, w.Body)
-	}
-	return true
+	c.must(json.Unmarshal(w.Body.Bytes(), into))
+	return w.Code == http.StatusOK
 }
 
-func amountsOf(m *metricsv1beta1.PodMetrics) *usage.Pod {
+func (m *item) amounts() *usage.Pod {
+	if m.Containers == nil { // of a node
+		m.Containers = []metricsv1beta1.ContainerMetrics{{Usage: m.Usage}}
+	}
 	p := &usage.Pod{At: usage.NodeAt(m.Timestamp.Time), Window: m.Window.Duration}
 	for _, c := range m.Containers {
 		p.Containers = append(p.Containers, usage.Container{Name: c.Name, Amount: usage.Amount{
@@ -355,11 +360,7 @@ func amountsOf(m *metricsv1beta1.PodMetrics) *usage.Pod {
 // the container in its text.
 func (c *caseTarget) Lost(object string) (loss usage.Loss, container string, ok bool) {
 	var status metav1.Status
-	path := metricsPath + "namespaces/" + c.setup.Namespace + "/pods/" + object
-	if object == cases.NodeName {
-		path = metricsPath + "nodes/" + object
-	}
-	if c.get(path, &metricsv1beta1.PodMetrics{}) || json.Unmarshal(c.body, &status) != nil {
+	if c.get(c.metricsPath(object), &status) {
 		return 0, "", false
 	}
 	for loss := usage.LostZero; loss <= usage.LostOwner; loss++ {
@@ -373,7 +374,6 @@ func (c *caseTarget) Lost(object string) (loss usage.Loss, container string, ok 
 		}
 		return loss, "", true
 	}
-	c.t.Logf("not a loss: %s", c.body)
 	return 0, "", false
 }
 
