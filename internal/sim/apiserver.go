@@ -32,6 +32,8 @@ type API struct {
 	// Objects are the objects by path. A value may be a typed object, its JSON as a map, or a string, which is the body.
 	// A list at the path of a collection replaces the objects in it. While requests are possible, use Put.
 	Objects map[string]any
+	// Refusals are how requests for a path fail. See Objects.
+	Refusals map[string]Refusal
 
 	Ahead   time.Duration // of its clock
 	Latency time.Duration // the longest, of a request and of its response
@@ -71,7 +73,7 @@ var errRefused = errors.New("dial tcp 10.0.0.1:443: connect: connection refused"
 // NewAPI returns an API server without objects.
 func NewAPI() *API {
 	return &API{
-		Objects: map[string]any{}, Latency: 10 * time.Millisecond, requests: map[string]int{},
+		Objects: map[string]any{}, Refusals: map[string]Refusal{}, Latency: 10 * time.Millisecond, requests: map[string]int{},
 		changed: make(chan struct{}), ended: make(chan struct{}),
 	}
 }
@@ -214,6 +216,9 @@ func (a *API) RoundTrip(r *http.Request) (*http.Response, error) {
 	var refused *Refusal
 	if a.refuse != nil {
 		refused = a.refuse(verb, at)
+	}
+	if r, ok := a.Refusals[at]; ok && refused == nil {
+		refused = &r
 	}
 	a.mu.Unlock()
 	if refused != nil && refused.Code == 0 {

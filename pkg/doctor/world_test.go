@@ -72,21 +72,13 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
 		api:    sim.NewAPI(),
-		status: map[string]metav1.Status{},
 		denied: func(authorizationv1.SubjectAccessReviewSpec) bool { return false },
 		ca:     kubelettest.NewCA(),
 	}
-	w.objects, w.api.Latency = w.api.Objects, 0
+	w.objects, w.status, w.api.Latency = w.api.Objects, w.api.Refusals, 0
 	w.api.Authorize = func(_ context.Context, spec *authorizationv1.SubjectAccessReviewSpec) bool {
 		return !w.denied(*spec)
 	}
-	w.api.RefuseBy(func(_, path string) *sim.Refusal {
-		status, failed := w.status[path]
-		if !failed {
-			return nil
-		}
-		return &status
-	})
 	w.served = w.ca.Issue([]string{"kube-vitals.kube-system.svc"}, nil)
 	vitals := httptest.NewUnstartedServer(http.HandlerFunc(w.serveVitals))
 	vitals.TLS = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {

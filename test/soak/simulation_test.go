@@ -76,7 +76,8 @@ func newSimulation(seed uint64, resolution time.Duration, active scrape.Active) 
 		MaxSampleAge: s.oracle.maxAge, RateWindow: rateWindow, MaxContainers: 1000,
 		State: func(_, namespace, pod, container string) (state store.ContainerState) {
 			if o := s.view.Pods.Get(namespace, pod); o != nil {
-				state.Running = o.Container(container).Running
+				c := o.Container(container)
+				state.Running, state.Alive = c.Running, c.Alive
 				state.EarliestStart, state.PodCreatedAt = o.EarliestStart(container), o.CreatedAt
 			}
 			return state
