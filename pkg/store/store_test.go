@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/kube-vitals/kube-vitals/internal/sim/cases"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -17,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	maxAge     = 60 * time.Second
 	rateWindow = 15 * time.Second
-	t0         = usage.Time(1_795_205_767_123_000_000) // not a whole second, see usage.Amount.IsShort
+	t0         = cases.Zero // not a whole second, see usage.Amount.IsShort
 )
 
 func at(seconds float64) usage.Time { return t0.Add(time.Duration(seconds * float64(time.Second))) }
