@@ -39,39 +39,6 @@ func TestLowCapacityOfDenseSamples(t *testing.T) { // rule 10
 	}
 }
 
-// TestLimitAboveStatus checks that impossible rates are refused although the capacity in the status was
-// shown to be too low, and that another status is believed.
-func TestLimitAboveStatus(t *testing.T) { // rule 10
-	s, counter := newStore(), 0.0
-	put := func(now, cores float64, capacity uint64) usage.Report {
-		counter += 15 * cores
-		sc := scrape(now)
-		sc.Node, sc.Capacity = sample(now, 1000+counter), capacity
-		return s.Put("n1", sc)
-	}
-	for i, tc := range []struct {
-		cores    float64
-		capacity uint64
-		exceeded uint64 // in the report
-		want     uint64 // millicores that are served of the node
-	}{
-		{1, 2e9, 0, 0}, {1, 2e9, 0, 1000}, {6, 2e9, 0, 1000}, {1, 2e9, 0, 1000}, // not in a row
-		{6, 2e9, 0, 1000}, {7, 2e9, 0, 1000}, {8, 2e9, 6e9, 7000}, // the mean of three
-		{12, 2e9, 6e9, 12000}, {100, 2e9, 6e9, 12000}, {1, 2e9, 6e9, 1000},
-		{1, 2e9, 6e9, 1000}, {6, 8e9, 0, 6000}, {12, 8e9, 0, 6000},
-	} {
-		now := float64(15 * i)
-		report := put(now, tc.cores, tc.capacity)
-		var got uint64
-		if n := s.Node("n1", at(now)); n != nil {
-			got = n.CPUNanocores / 1e6
-		}
-		if report.Exceeded != tc.exceeded || got != tc.want {
-			t.Errorf("after %v s: got %dm, exceeded %d; want %dm, %d", now, got, report.Exceeded, tc.want, tc.exceeded)
-		}
-	}
-}
-
 // TestTimesInWholeSeconds checks that there are metrics with any --rate-window if the times of samples are
 // truncated.
 func TestTimesInWholeSeconds(t *testing.T) { // rule 1
