@@ -363,7 +363,7 @@ func (c *caseTarget) Lost(object string) (loss usage.Loss, container string, ok 
 	if c.get(c.metricsPath(object), &status) {
 		return 0, "", false
 	}
-	for loss := usage.LostZero; loss <= usage.LostOwner; loss++ {
+	for loss = usage.LostZero; loss <= usage.LostOwner; loss++ {
 		if causesOf(status) != string(health.ReasonOf(loss)) {
 			continue
 		}
