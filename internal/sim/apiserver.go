@@ -24,8 +24,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// API is an API server in memory, for objects of any kind. It has lists with selectors, watches with their history,
-// lists by watches, resource versions and conflicts, create, merge patches, apply and delete, access and token
+// API is an API server in memory, for objects of any kind. It has lists with selectors and in pages, watches with their
+// history, lists by watches, resource versions and conflicts, create, merge patches, apply and delete, access and token
 // reviews, protobuf, and the Date header. It is an http.RoundTripper, which works in a synctest bubble, and an
 // http.Handler.
 type API struct {
@@ -329,15 +329,19 @@ func (a *API) update(r *http.Request, verb string, sent map[string]any) *http.Re
 	return a.ok(r, a.Objects[at])
 }
 
-// list returns the objects of a collection that match the selectors of the request.
+// list returns the objects of a collection that match the selectors of the request, in pages if it has a limit.
 func (a *API) list(r *http.Request, c target) *http.Response {
-	items := []any{}
-	for _, o := range a.selected(c, r.URL.Query()) {
-		items = append(items, o)
+	query := r.URL.Query()
+	first, _ := strconv.Atoi(query.Get("continue"))
+	limit, _ := strconv.Atoi(query.Get("limit"))
+	all := a.selected(c, query)
+	items := append([]map[string]any{}, all[min(first, len(all)):]...)
+	metadata := map[string]any{"resourceVersion": strconv.Itoa(a.version)}
+	if limit > 0 && len(items) > limit {
+		items, metadata["continue"] = items[:limit], strconv.Itoa(first+limit)
 	}
-	version, kind := apiVersion(c), kindOf(c)
-	return a.ok(r, map[string]any{"apiVersion": version, "kind": kind + "List", "items": items,
-		"metadata": map[string]any{"resourceVersion": strconv.Itoa(a.version)}})
+	return a.ok(r, map[string]any{
+		"apiVersion": apiVersion(c), "kind": kindOf(c) + "List", "metadata": metadata, "items": items})
 }
 
 // refused returns an error response.

@@ -87,7 +87,8 @@ func TestLostConnections(t *testing.T) {
 					<-r.Context().Done()
 					return
 				}
-				writePods(w, "", *running("n", "a"))
+				w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
+				w.Write(encode(t, podList(running("n", "a"))))
 			}))
 			api.EnableHTTP2 = http2
 			api.StartTLS()

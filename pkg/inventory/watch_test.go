@@ -2,7 +2,6 @@ package inventory
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -18,11 +17,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/kube-vitals/kube-vitals/internal/sim"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 )
 
@@ -152,31 +153,27 @@ func TestSlim(t *testing.T) {
 	}
 }
 
-// watchPods runs Watches of pods against an API server with the handler for lists until the test
-// ends. The server has no nodes.
-func watchPods(t *testing.T, list http.HandlerFunc) (*Watches, *Index) {
+// watchPods runs Watches against an API server until the test ends. The handler for lists of pods reports whether it
+// has responded itself.
+func watchPods(t *testing.T, objects *sim.API, list func(http.ResponseWriter, *http.Request) bool) (*Watches, *Index) {
 	t.Helper()
+	objects.Latency = 0
 	api := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.URL.Query().Get("watch") != "":
-			if r.URL.Path == "/api/v1/pods" && r.URL.Query().Get("sendInitialEvents") != "" {
-				t.Error("the pods are streamed")
-			}
-			w.Header().Set("Content-Type", "application/json")
-			w.(http.Flusher).Flush()
-			<-r.Context().Done()
-		case r.URL.Path == "/api/v1/pods":
-			list(w, r)
-		default:
-			http.NotFound(w, r)
+		query := r.URL.Query()
+		if r.URL.Path == "/api/v1/pods" && query.Get("sendInitialEvents") != "" {
+			t.Error("the pods are streamed")
+		}
+		if r.URL.Path != "/api/v1/pods" || query.Has("watch") || !list(w, r) {
+			objects.ServeHTTP(w, r)
 		}
 	}))
 	api.EnableHTTP2 = true
 	api.StartTLS()
 	pods := New()
 	w, err := NewWatches(WatchConfig{
-		Client: &rest.Config{Host: api.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}},
-		Nodes:  New(), Pods: pods,
+		Client: &rest.Config{Host: api.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true},
+			ContentConfig: rest.ContentConfig{AcceptContentTypes: runtime.ContentTypeProtobuf}},
+		Nodes: New(), Pods: pods,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -194,15 +191,7 @@ func watchPods(t *testing.T, list http.HandlerFunc) (*Watches, *Index) {
 	return w, pods
 }
 
-// writePods writes a list of pods in JSON.
-func writePods(w http.ResponseWriter, next string, pods ...corev1.Pod) {
-	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(corev1.PodList{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"},
-		ListMeta: metav1.ListMeta{ResourceVersion: "9", Continue: next},
-		Items:    pods,
-	})
-}
+const podPath = "/api/v1/namespaces/n/pods/"
 
 func writeExpired(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
@@ -222,27 +211,25 @@ func eventually(t *testing.T, what string, condition func() bool) {
 }
 
 func TestPodsAreListedInPages(t *testing.T) {
-	all := make([]corev1.Pod, 30)
+	api, all, pages := sim.NewAPI(), make([]corev1.Pod, podsPerPage+20), 0
 	for i := range all {
 		all[i] = *running("n", fmt.Sprint("pod-", i), "app", fmt.Sprint(i%3))
 		all[i].UID = types.UID(fmt.Sprint(i))
 		all[i].Annotations = map[string]string{"a": "b"}
+		api.Put(podPath+all[i].Name, all[i])
 	}
-	w, index := watchPods(t, func(w http.ResponseWriter, r *http.Request) {
+	w, index := watchPods(t, api, func(_ http.ResponseWriter, r *http.Request) bool {
 		query := r.URL.Query()
 		const fieldSelector = "status.phase!=Succeeded,status.phase!=Failed"
 		if query.Get("fieldSelector") != fieldSelector || query.Get("resourceVersion") != "" ||
-			query.Get("limit") != fmt.Sprint(podsPerPage) {
+			query.Get("limit") != fmt.Sprint(podsPerPage) || query.Has("continue") != (pages > 0) {
 			t.Errorf("got the query %s", r.URL.RawQuery)
 		}
 		if r.ProtoMajor != 2 || strings.Contains(r.Header.Get("Accept"), "as=") || r.Header.Get("Accept-Encoding") != "" {
 			t.Errorf("got a request by %s with the header %v", r.Proto, r.Header)
 		}
-		if query.Get("continue") == "" {
-			writePods(w, "page 2", all[:20]...)
-		} else {
-			writePods(w, "", all[20:]...)
-		}
+		pages++
+		return false
 	})
 	eventually(t, "the pods", func() bool { return w.PodsSynced() == nil })
 	for i := range all {
@@ -260,6 +247,10 @@ func TestPodsAreListedInPages(t *testing.T) {
 // TestPodsAreListedAfterFailures checks that PodsSynced returns the reason of a failure, and that
 // the list is requested again.
 func TestPodsAreListedAfterFailures(t *testing.T) {
+	api := sim.NewAPI()
+	for _, name := range []string{"a", "b"} {
+		api.Put(podPath+name, running("n", name))
+	}
 	for name, test := range map[string]struct {
 		fail http.HandlerFunc
 		want string
@@ -276,12 +267,14 @@ func TestPodsAreListedAfterFailures(t *testing.T) {
 			case query.Get("continue") != "":
 				writeExpired(w)
 			default:
-				writePods(w, "page 2", *running("n", "a"))
+				query.Set("limit", "1")
+				r.URL.RawQuery = query.Encode()
+				api.ServeHTTP(w, r)
 			}
 		}, "expired before its last page"},
-		"truncated": {func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Length", "1000")
-			writePods(w, "", *running("n", "a"))
+		"truncated": {func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "100000")
+			api.ServeHTTP(w, r)
 		}, "unexpected EOF"},
 		"no object": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
@@ -291,12 +284,12 @@ func TestPodsAreListedAfterFailures(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var healed atomic.Bool
-			w, index := watchPods(t, func(w http.ResponseWriter, r *http.Request) {
-				if !healed.Load() {
-					test.fail(w, r)
-					return
+			w, index := watchPods(t, api, func(w http.ResponseWriter, r *http.Request) bool {
+				if healed.Load() {
+					return false
 				}
-				writePods(w, "", *running("n", "a"), *running("n", "b"))
+				test.fail(w, r)
+				return true
 			})
 			eventually(t, "the failure", func() bool { return w.pods.lastError.Load() != nil })
 			const list = "the API server has not returned the list of pods yet: "
