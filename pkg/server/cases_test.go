@@ -46,8 +46,9 @@ func TestCases(t *testing.T) {
 	server := httptest.NewServer(kubelet)
 	defer server.Close()
 	at := netip.MustParseAddrPort(strings.TrimPrefix(server.URL, "http://"))
+	config := newCluster(t).config(t)
+	defer config.Serving.Listener.Close()
 	cases.Run(t, "../store/testdata/cases", "server", func(t *testing.T, file, text string) {
-		config := newCluster(t).config(t)
 		synctest.Test(t, func(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			target := &caseTarget{t: t, ctx: ctx, config: config, kubelet: kubelet, at: at}
