@@ -231,8 +231,10 @@ func (a *API) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func verbAndPath(r *http.Request) (verb, at string) {
 	if r.URL.Query().Get("watch") != "" {
-		name, _ := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
-		return "watch", path.Join(r.URL.Path, name)
+		if name, ok := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name="); ok {
+			return "watch", path.Join(r.URL.Path, name)
+		}
+		return "watch", r.URL.Path
 	}
 	return strings.ToLower(r.Method), r.URL.Path
 }

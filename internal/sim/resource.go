@@ -109,7 +109,8 @@ func (a *API) selected(c target, query url.Values) (objects []map[string]any) {
 	return objects
 }
 
-// matches reports whether an object matches the selectors of a request. It panics if they are invalid.
+// matches reports whether an object matches the selectors of a request, whose fields may be names, spec.nodeName and
+// status.phase. It panics if they are invalid.
 func matches(object map[string]any, query url.Values) bool {
 	byLabel, err := labels.Parse(query.Get("labelSelector"))
 	if err != nil {
