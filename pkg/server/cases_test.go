@@ -103,8 +103,8 @@ type gate struct {
 	*kubelet.Client
 	kubelet   *caseKubelet
 	responses chan *cases.Response
-	isSummary bool  // what the waiting request is for
-	err       error // of the last request
+	isSummary atomic.Bool // of the waiting request
+	err       error       // of the last request
 }
 
 // Fetch implements scrape.Fetcher.
@@ -121,8 +121,8 @@ func (g *gate) fetch(
 	ctx context.Context, n *corev1.Node, put func(*usage.Scrape),
 	method func(context.Context, *corev1.Node, func(*usage.Scrape)) (usage.Timing, error), isSummary bool,
 ) (usage.Timing, error) {
-	g.isSummary = isSummary
-	defer func() { g.isSummary = false }()
+	g.isSummary.Store(isSummary)
+	defer g.isSummary.Store(false)
 	select {
 	case <-ctx.Done():
 		return usage.Timing{}, ctx.Err()
@@ -212,7 +212,7 @@ func (c *caseTarget) must(err error) {
 
 // Advance implements cases.Target.
 func (c *caseTarget) Advance(now usage.Time, step string) {
-	if c.gate.isSummary && step != "summary" {
+	if c.gate.isSummary.Load() && step != "summary" {
 		c.gate.responses <- nil
 	}
 	time.Sleep(time.Until(now.Time()))
@@ -221,7 +221,7 @@ func (c *caseTarget) Advance(now usage.Time, step string) {
 
 // Put implements cases.Target. A summary that the server does not request has no effect.
 func (c *caseTarget) Put(r *cases.Response) error {
-	if r.IsSummary && !c.gate.isSummary {
+	if r.IsSummary && !c.gate.isSummary.Load() {
 		return nil
 	}
 	c.gate.responses <- r
