@@ -22,7 +22,7 @@ func TestSlowKubelet(t *testing.T) {
 		k.SetNode(kubelettest.Usage{CPU: 1, Memory: 1 << 30})
 		k.SetFaults(fault)
 		certificate := kubelettest.SelfSigned([]string{name}, nil)
-		cluster.nodes = append(cluster.nodes, nodeAt(name, k.Start(t, &certificate)))
+		cluster.add(nodeAt(name, k.Start(t, &certificate)))
 		return k
 	}
 	slow := add("slow", kubelettest.Late(500*time.Millisecond))
