@@ -164,7 +164,7 @@ func (o *options) complete() {
 	if !o.all.Changed("rate-window") && !o.usesEngine() {
 		o.RateWindow = min(defaultRateWindow, o.MaxSampleAge)
 	}
-	o.Kubelet.SlowTimeout = max(o.MaxSampleAge/2, o.interval()) // two responses in a row within --max-sample-age
+	o.Kubelet.SlowTimeout = max(o.MaxSampleAge/2, o.interval()) // a response is requested while the one before is served
 	o.Kubelet.Timeout = cmp.Or(o.Kubelet.Timeout, min(kubelet.DefaultTimeout, o.interval()))
 	o.Authentication.RemoteKubeConfigFile = cmp.Or(o.Authentication.RemoteKubeConfigFile, o.Kubeconfig)
 	o.Authorization.RemoteKubeConfigFile = cmp.Or(o.Authorization.RemoteKubeConfigFile, o.Kubeconfig)

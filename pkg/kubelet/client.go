@@ -67,6 +67,10 @@ func (c *Client) FetchStorage(ctx context.Context, node *corev1.Node, put func(*
 	return c.fetch(ctx, node, storageQuery, put)
 }
 
+// patience is the number of requests after a slow one that may last as long. A loaded kubelet often responds
+// fast in between.
+const patience = 4
+
 func (c *Client) fetch(
 	ctx context.Context, node *corev1.Node, q *query, put func(*usage.Scrape),
 ) (timing usage.Timing, err error) {
@@ -79,13 +83,17 @@ func (c *Client) fetch(
 	if q == storageQuery {
 		slow = &t.slowStorage
 	}
-	if slow.Load() {
+	if slow.Load() > 0 {
 		timeout = max(timeout, c.config.SlowTimeout)
 	}
 	w, err := c.get(ctx, t, q, timeout, &timing.Queued)
 	timing.Took = time.Since(start) - timing.Queued
 	timing.Slow = timing.Took >= c.config.Timeout
-	slow.Store(timing.Slow)
+	if timing.Slow {
+		slow.Store(patience)
+	} else if n := slow.Load(); n > 0 {
+		slow.Store(n - 1)
+	}
 	if err != nil {
 		return timing, q.newError(err)
 	}

@@ -53,8 +53,8 @@ type Config struct {
 	// long again, for a token come before.
 	Timeout time.Duration
 
-	// SlowTimeout replaces Timeout, if it is longer, when the last request to the node took as long as Timeout.
-	// A kubelet works on a request that was given up, too, and the next one would add to that.
+	// SlowTimeout replaces Timeout, if it is longer, when one of the last few requests to the node took as long as
+	// Timeout. A kubelet works on a request that was given up, too, and the next one would add to that.
 	SlowTimeout time.Duration
 
 	// MaxBodyBytes bounds a response after decompression.

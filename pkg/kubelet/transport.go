@@ -30,8 +30,8 @@ type transport struct {
 	idle    atomic.Pointer[conn] // nil if there is none
 	retired atomic.Bool          // connections must not be kept
 
-	// Whether the last request took as long as Config.Timeout. Those for storage may run beside the others.
-	slow, slowStorage atomic.Bool
+	// For how many requests the node is considered slow. Those for storage may run beside the others.
+	slow, slowStorage atomic.Int32
 }
 
 func (c *Client) newTransport(node string, uid types.UID, e endpoint) *transport {

@@ -119,8 +119,7 @@ func (c *Config) fill(n *Node, source *health.Overall, h *health.Node, now time.
 		}
 	}
 	if r == reason.Slow && err == nil {
-		d := source.Describe(r)
-		err = fmt.Errorf("node %q: %s: after %.0f s (%s)", h.Name, d.Problem, n.DurationSeconds, d.Cure)
+		err = fmt.Errorf("after %.0f s", n.DurationSeconds)
 	}
 	n.Diagnosis = diagnosisOf(r, source.Describe(r), r.URL(), err)
 }
@@ -162,6 +161,8 @@ func (c *Config) stateOf(
 		return Stale, health.ReasonOf(facts.Lost)
 	case facts.SampledAt == 0:
 		return Stale, reason.NoSamples
+	case h.Slow:
+		return Stale, reason.Slow
 	}
 	return Stale, reason.StaleSamples
 }

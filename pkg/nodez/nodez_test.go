@@ -743,7 +743,7 @@ func TestSlow(t *testing.T) {
 			want  reason.Reason
 			text  string
 		}{
-			"success":            {"ready", "", Ready, reason.Slow, `node "ready": the kubelet responds slowly: after 12 s (`},
+			"success":            {"ready", "", Ready, reason.Slow, "after 12 s"},
 			"timeout":            {"ready", reason.Timeout, Ready, reason.Slow, timeout.Error()},
 			"no connection":      {"ready", reason.ConnectTimeout, Failing, reason.ConnectTimeout, timeout.Error()},
 			"no metrics":         {"recovered", "", Starting, "", ""},

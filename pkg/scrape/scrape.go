@@ -291,7 +291,7 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 // fetchSummary fetches and stores the kubelet-reported rates of a node. It returns the plan for
 // what is still missing then, or p if there is no summary.
 func (s *Scraper) fetchSummary(ctx context.Context, t *target, p plan) plan {
-	name := t.node.Load().Name
+	name, start := t.node.Load().Name, time.Now()
 	_, err := s.fetch(ctx, t, s.Fetcher.FetchSummary, func(r *usage.Scrape) {
 		p = newPlan(s.Sink.PutSummary(name, r), r.At, s.MinWindow)
 	})
@@ -300,6 +300,9 @@ func (s *Scraper) fetchSummary(ctx context.Context, t *target, p plan) plan {
 	}
 	t.unlessDeleted(func() { s.Observer.Summarized(err) })
 	if err != nil {
+		if p.wait > 0 { // since the samples arrived, before the summary was requested
+			p.wait = max(1, p.wait-time.Since(start))
+		}
 		s.logSummaryOnce.Do(func() {
 			klog.FromContext(ctx).Info("The kubelet's summary is not available; metrics start with the second sample "+
 				"(logged once, for the first such node)", "node", name, "err", err)
