@@ -170,6 +170,7 @@ func (c *client) read(request *http.Request, emit func(*decode.Series)) (*decode
 		if err := c.explain(r); err != nil {
 			return nil, err
 		}
+		r.Body = http.NoBody // explain has read a part of it
 	}
 	body, err := untrusted.Open(r, isJSON, c.settings.MaxResponseBytes, new(gzip.Reader))
 	if err != nil {
@@ -177,7 +178,7 @@ func (c *client) read(request *http.Request, emit func(*decode.Series)) (*decode
 	}
 	decoded, err := decode.Decode(body, emit)
 	if err == nil && decoded.Status != "success" {
-		err = reason.Errorf(reason.BadFormat, "status %q: %s: %q", decoded.Status, decoded.ErrorType, decoded.Message)
+		err = reason.Errorf(reason.BadFormat, "status %q: %q: %q", decoded.Status, decoded.ErrorType, decoded.Message)
 	}
 	return decoded, err
 }
@@ -193,7 +194,7 @@ func (c *client) explain(r *http.Response) error {
 	if err == nil {
 		decoded, err := decode.Decode(io.LimitReader(body, maxErrorBytes), func(*decode.Series) {})
 		if err == nil && decoded.Message != "" {
-			return reason.Errorf(reason.OfStatus(r.StatusCode), "status %d %s: %s: %q",
+			return reason.Errorf(reason.OfStatus(r.StatusCode), "status %d %s: %q: %q",
 				r.StatusCode, http.StatusText(r.StatusCode), decoded.ErrorType, decoded.Message)
 		}
 	}

@@ -149,7 +149,9 @@ func (s *Source) Set(object *corev1.Node) {
 	defer s.mu.Unlock()
 	n := s.nodes[object.Name]
 	if n == nil || n.health.UID != object.UID {
-		s.Sink.Forget(object.Name) // another node with the same name
+		if n != nil {
+			s.Sink.Forget(object.Name) // another node with the same name
+		}
 		n = &node{name: object.Name, containers: map[string]*counter{}, foreign: map[foreign]bool{},
 			health: health.Node{Name: object.Name, UID: object.UID}}
 		n.counter.isRunning, n.all = true, []*counter{&n.counter}

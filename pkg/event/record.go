@@ -60,9 +60,13 @@ type sink struct {
 
 // Create implements record.EventSink.
 func (s *sink) Create(e *corev1.Event) (*corev1.Event, error) {
-	return s.write(e, func(ctx context.Context, events corev1client.EventInterface) (*corev1.Event, error) {
+	stored, err := s.write(e, func(ctx context.Context, events corev1client.EventInterface) (*corev1.Event, error) {
 		return events.Create(ctx, e, metav1.CreateOptions{})
 	})
+	if apierrors.IsNotFound(err) { // there is no such namespace
+		s.log(e.Namespace, err)
+	}
+	return stored, err
 }
 
 // Patch implements record.EventSink.

@@ -148,7 +148,7 @@ func (t *transport) verify(certificates []*x509.Certificate) (key string, err er
 		}
 	}
 	if err = leaf.VerifyHostname(t.endpoint.host); err != nil && leaf.VerifyHostname(t.node) != nil {
-		return "", &reason.Error{Reason: reason.TLSName, Err: fmt.Errorf("%w, nor for the node's name", err)}
+		return "", &reason.Error{Reason: reason.TLSName, Err: fmt.Errorf("%q, nor for the node's name", err.Error())}
 	}
 	return key, nil
 }

@@ -252,7 +252,7 @@ func TestFileLimit(t *testing.T) {
 	for _, number := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE} {
 		err := resourceQuery.newError(&net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", number)})
 		if text := explained(err); reason.Of(err) != reason.InternalFailure ||
-			!strings.HasPrefix(text, "kube-vitals failed to process the response: dial tcp: ") ||
+			!strings.HasPrefix(text, "kube-vitals itself failed: dial tcp: ") ||
 			!strings.Contains(text, "(raise the limit of open files") || strings.Contains(text, "report this bug") {
 			t.Errorf("%v: got the reason %q, and %q", number, reason.Of(err), text)
 		}

@@ -123,9 +123,10 @@ func descriptions() map[Reason]Description { //nolint:funlen // a table
 			"find out whether its certificate was renewed; if so, accept the new key with the command in the log of " +
 				"kube-vitals, else something intercepts the connection"},
 		TLSNotPinned: {"the key of the kubelet cannot be pinned",
-			"check the ConfigMap of --kubelet-pins and the permission to list, watch and update it"},
+			"check that the API server responds, the ConfigMap of --kubelet-pins, and the permission to list, watch and " +
+				"update it"},
 		NoToken: {"kube-vitals has no token for the kubelet",
-			"check the permission to create tokens of --kubelet-service-account"},
+			"check that the API server responds, and the permission to create tokens of --kubelet-service-account"},
 		Unauthorized: {"the kubelet rejects the credentials",
 			"enable webhook authentication in the kubelet, and check the bearer token or client certificate"},
 		Forbidden: {"the kubelet denies access",
@@ -143,7 +144,7 @@ func descriptions() map[Reason]Description { //nolint:funlen // a table
 			kubeletLog + ", and check the container runtime"},
 		ClockSkew:       {"no sample of the kubelet has a valid time", "set the node's clock, for example by NTP"},
 		Canceled:        {"the scrape was canceled", ""},
-		InternalFailure: {"kube-vitals failed to process the response", "see the log of kube-vitals and report this bug"},
+		InternalFailure: {"kube-vitals itself failed", "see the log of kube-vitals and report this bug"},
 
 		NodeNotFound: {"the node does not exist", "check its name, or delete the pods of the deleted node"},
 		NotSelected:  {"the node is not selected for scraping", "change the node's labels or --node-selector"},

@@ -133,8 +133,8 @@ func (k *kubeletTokens) set(token string, requested time.Time, lifetime time.Dur
 		k.token, k.requested, k.lifetime = token, requested, lifetime
 	} else if k.isValid() { // else the scrapes fail with this error
 		why := reason.NoToken.Describe().Explain(err)
-		why.Problem = "" // there is still one
-		k.log.Note(klog.Background(), err.Error(), why,
+		why.Problem = ""                              // there is still one
+		k.log.Note(klog.Background(), "failing", why, // the text may differ each time
 			"expires", k.requested.Add(k.lifetime).UTC().Format(time.RFC3339))
 	}
 }

@@ -140,9 +140,12 @@ func wrongReasons(
 		}
 		i := slices.IndexFunc(page.Nodes, func(n nodez.Node) bool { return n.Name == name })
 		cure := d.Cure
-		if r == reason.NoToken {
+		switch r {
+		case reason.NoToken:
 			cure = "create that ServiceAccount, or do not set --kubelet-service-account " +
 				"(kubelet.serviceAccount.create=false in the chart)"
+		case reason.TLSNotPinned:
+			cure = "give the ServiceAccount permission to list, watch and update the ConfigMap"
 		}
 		if i < 0 || page.Nodes[i].Reason != r || page.Nodes[i].Problem != d.Problem || page.Nodes[i].Cure != cure ||
 			page.Nodes[i].URL != r.URL() || page.Nodes[i].Error == "" || strings.Contains(page.Nodes[i].Error, cure) {

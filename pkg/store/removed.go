@@ -9,7 +9,8 @@ import (
 )
 
 // rememberFor is how long containers that ended and pods that were removed are remembered, so that
-// they are not considered new if they are reported again: no response takes longer to arrive.
+// they are not considered new if they are reported again: no response takes longer to arrive, unless
+// --max-sample-age is above 4 minutes.
 const rememberFor = 2 * time.Minute
 
 // maxRemoved is the number of remembered removals when those older than rememberFor are dropped

@@ -25,5 +25,5 @@ func CheckAddress(ip netip.Addr, allowLoopback bool) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("address %s is not allowed: %s", ip, problem)
+	return fmt.Errorf("address %s is not allowed: %s", bare, problem) // the zone can be any text
 }

@@ -34,8 +34,8 @@ func Open(r *http.Response, accepts func(contentType string) bool, limit int64, 
 // statusError returns an error with the start of the body, where servers explain the status.
 func statusError(r *http.Response, limit int64, z *gzip.Reader) error {
 	text := fmt.Sprintf("status %d %s", r.StatusCode, http.StatusText(r.StatusCode))
-	if location := r.Header.Get("Location"); location != "" {
-		text += fmt.Sprintf(", redirect to %.200q is not followed", location)
+	if location, _, _ := strings.Cut(r.Header.Get("Location"), "?"); location != "" && r.StatusCode/100 == 3 {
+		text += fmt.Sprintf(", redirect to %.200q is not followed", location) // a query may have secrets
 	}
 	if body, err := Body(r, limit, z); err == nil {
 		start := make([]byte, maxStatusBytes)
