@@ -77,7 +77,7 @@ func newOptions() *options {
 	o.addActiveFlags(o.Flags.FlagSet("kube-vitals"))
 	o.addResourceFlags(o.Flags.FlagSet("kube-vitals"))
 	o.addKubeletFlags(o.Flags.FlagSet(kubeletSection))
-	o.addPrometheusFlags(o.Flags.FlagSet("prometheus client"))
+	o.addSourceFlags(o.Flags.FlagSet("prometheus client"))
 	o.addDeviceFlags(o.Flags.FlagSet("devices"))
 	o.addEventFlags(o.Flags.FlagSet("events"))
 	o.addServingCertFlags(o.Flags.FlagSet("serving certificate that renews itself"))

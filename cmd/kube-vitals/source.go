@@ -20,7 +20,7 @@ const minEngineSampleAge = 40 * time.Second
 
 const kubeletSection = "kubelet client"
 
-func (o *options) addPrometheusFlags(fs *pflag.FlagSet) {
+func (o *options) addSourceFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.source, "source", sourceKubelet,
 		"Where usage is read from: 'kubelet' (all kubelets) or 'prometheus' (an engine with Prometheus' HTTP API that "+
 			"scrapes the kubelets, such as Prometheus, Thanos or Mimir). See docs/prometheus.md.")

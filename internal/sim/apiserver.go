@@ -1,4 +1,5 @@
-// Package sim simulates what kube-vitals talks to, for tests.
+// Package sim simulates the API server that kube-vitals talks to, for tests. Its package cases plays the rules
+// of the numbers. Kubelets are in internal/kubelettest.
 package sim
 
 import (

@@ -21,7 +21,7 @@ import (
 const authorizeTimeout = time.Second
 
 // notFound returns a NotFound error with the reason: for an object that does not exist, users must
-// do something else than for one without metrics. It is known if get returns it.
+// do something else than for one without metrics. known is whether get returns the object.
 func (c *collection) notFound(ctx context.Context, name string, known bool, now time.Time) error {
 	namespace := request.NamespaceValue(ctx)
 	err := apierrors.NewNotFound(metrics.Resource(c.GetSingularName()), name)

@@ -49,8 +49,8 @@ func NewClient(config Config) (*Client, error) {
 // response unless that fails. put must not retain the scrape, nor the names in it: both are in memory
 // that another request reuses once put returns.
 //
-// reason.Of returns the reason of an error. Its text has neither the node nor the cure: they are added where it is
-// printed, see reason.Explanation. The connection is kept for the next request.
+// reason.Of returns the reason of an error. Its text has neither the node, which callers know, nor the cure, which is
+// added where it is printed, see reason.Explanation. The connection is kept for the next request.
 func (c *Client) Fetch(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error) {
 	return c.fetch(ctx, node, resourceQuery, put)
 }

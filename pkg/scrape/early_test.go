@@ -7,7 +7,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-func TestPlan(t *testing.T) {
+func TestPlan(t *testing.T) { // rule 4
 	const now = usage.Time(1_795_205_767 * int64(time.Second))
 	ago := func(seconds float64) usage.Time { return now.Add(-time.Duration(seconds * float64(time.Second))) }
 	old := func(sampled, missing float64) usage.Missing {

@@ -31,7 +31,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Fetcher fetches the metrics of one node. Its errors name the node, and reason.Of returns their reasons.
+// Fetcher fetches the metrics of one node. Its errors do not name the node. reason.Of returns their reasons.
 type Fetcher interface {
 	// Fetch requests the node's samples, and calls put with them unless that fails. The Fetcher owns the
 	// scrape and reuses it, and the names in it, when put returns.
@@ -98,7 +98,8 @@ type Config struct {
 	Sink     Sink
 	Observer Observer
 	Interval time.Duration // between two scrapes of a node
-	// MinWindow is the shortest window of a rate: two samples closer to each other give none.
+	// MinWindow is the shortest window of a first rate, a quarter of the rate window: two samples closer to each
+	// other give none.
 	MinWindow time.Duration
 	Active    Active
 	Storage   Storage

@@ -66,7 +66,7 @@ type caseKubelet struct {
 	response atomic.Pointer[cases.Response]
 }
 
-func (k *caseKubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (k *caseKubelet) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	response := k.response.Load()
 	w.Header()["Date"] = nil
 	if response.Date != 0 {
@@ -318,7 +318,7 @@ func (c *caseTarget) Served(object string) []cases.Served {
 	}
 	c.get(strings.TrimSuffix(path, "/"+object), &all)
 	for i := range all.Items {
-		if all.Items[i].ObjectMeta.Name == object {
+		if all.Items[i].Name == object {
 			list.Pod = all.Items[i].amounts()
 		}
 	}

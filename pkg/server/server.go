@@ -29,7 +29,7 @@ import (
 )
 
 // Config configures a Server. Only Kubeconfig, NodeSelector, RateWindow, Active,
-// KubeletServiceAccount, KubeletPins, Prometheus, StorageInterval, Devices, EventDeployment and
+// KubeletServiceAccount, KubeletPins, Engine, StorageInterval, Devices, EventDeployment and
 // ServingCert are optional.
 type Config struct {
 	Version, Commit string                // of this program, for telemetry

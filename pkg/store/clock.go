@@ -30,7 +30,7 @@ type bounds struct{ min, max time.Duration }
 // nodeClock estimates the offset of a node's clock: how far it is ahead of ours. Each response sets
 // a lower and an upper bound; the bounds of all responses together are much narrower than the
 // second of a Date header. A response that contradicts the previous ones shows that one of the two
-// clocks was set, or is slewed fast (explainedBySlew). For example, a node's clock is 2.3 s
+// clocks was set, or is slewed fast (noteContradiction). For example, a node's clock is 2.3 s
 // ahead; each response arrives 0.1 s after its request:
 //
 //	sent, by our clock   Date   bounds of this response   bounds of all
@@ -79,7 +79,7 @@ func (c *nodeClock) observe(s *usage.Scrape, maxAge time.Duration) (jumped bool)
 		c.min, c.max = max(c.min, next.min), min(c.max, next.max)
 		return false
 	}
-	if c.known && !c.explainedBySlew(next, elapsed, s.At) {
+	if c.known && !c.noteContradiction(next, elapsed, s.At) {
 		c.jumpedAt, c.beforeJump, jumped = s.At, c.bounds, true
 		if next.max < c.min {
 			until := max(c.suspectUntil, s.At).Add(c.max - next.min)
@@ -90,11 +90,11 @@ func (c *nodeClock) observe(s *usage.Scrape, maxAge time.Duration) (jumped bool)
 	return jumped
 }
 
-// explainedBySlew notes that a response contradicts the bounds. It reports whether that follows
+// noteContradiction notes that a response contradicts the bounds. It reports whether that follows
 // another contradiction in the same direction, and a slew explains both: chrony corrects by up to
 // 8.3 %. The clock is then slewed fast rather than set repeatedly, and only the first contradiction
 // is a jump.
-func (c *nodeClock) explainedBySlew(next bounds, elapsed time.Duration, now usage.Time) bool {
+func (c *nodeClock) noteContradiction(next bounds, elapsed time.Duration, now usage.Time) bool {
 	forwards := next.min > c.max
 	repeated := c.slewedAt != 0 && now.Sub(c.slewedAt) <= time.Minute && forwards == c.forwards
 	c.slewedAt, c.forwards = 0, forwards
@@ -118,7 +118,7 @@ func (c *nodeClock) offset() time.Duration {
 // isSuspect reports whether the clock was set back, and still shows times for the second time.
 func (c *nodeClock) isSuspect(now usage.Time) bool { return now < c.suspectUntil }
 
-// isAfterJump reports whether a sample of the scrape that showed a jump was certainly taken after
+// isAfterJump reports whether a sample of up to a minute after a jump was certainly taken after
 // it. By the clock before the jump, it would be from the future, or older than the previous sample.
 func (c *nodeClock) isAfterJump(at, prev usage.NodeTime) bool {
 	return at.AheadOf(c.jumpedAt) > c.beforeJump.max || at < prev

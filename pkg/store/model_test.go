@@ -544,7 +544,7 @@ func (in *incoming) ours(s usage.Sample) usage.Time {
 	return min(usage.Time(s.At.Add(-in.node.offset())), in.at)
 }
 
-// afterJump reports whether a NodeTime may be from before a jump (3).
+// afterJump reports whether a time of the node may be from before a jump (3).
 func (in *incoming) afterJump() bool {
 	return in.node.jumpedAt != 0 && in.at.Sub(in.node.jumpedAt) <= jumpedFor
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // TestDropUnknown checks which values of 0 are removed because the kubelet does not know them.
-func TestDropUnknown(t *testing.T) { // rule 6
+func TestDropUnknown(t *testing.T) { // rules 4, 6
 	const both = HasCPU | HasMemory
 	sample := func(coreSeconds float64, memory uint64, age time.Duration) Sample {
 		s := Sample{At: t0, CPUSeconds: coreSeconds, Memory: memory, Has: both | HasSwap | HasRate}
