@@ -227,7 +227,7 @@ func TestFailingNodeIsFoundInTwoClicks(t *testing.T) {
 	_, ctx, log := open(t, report, "/nodez")
 	run(t, ctx, click(chip("reason", "clock-skew")), click("#nodes tbody summary"),
 		chromedp.WaitVisible(chromedp.CSS("#nodes tbody pre")))
-	text := evaluate[string](t, ctx, `document.querySelector('#nodes tbody pre').innerText`)
+	text := evaluate[string](t, ctx, `document.querySelector('#nodes tbody details[open]').innerText`)
 	if !strings.Contains(text, "no sample of the kubelet has a valid time") {
 		t.Errorf("two clicks show %q", text)
 	}
