@@ -63,7 +63,9 @@ func (g *group) finish(t *target, at usage.Time, r *response, err error) {
 	cause := reason.Of(err)
 	t.health.Add(time.Now(), 0, cause, err)
 	logger := klog.Background().WithValues("exporter", g.Name, "pod", klog.KObj(t.pod), "node", t.pod.Spec.NodeName)
-	t.log.Note(logger, string(cause), cause.DescribeExporter().Explain(err), "reason", cause)
+	if err != nil || t.log.IsFailing() {
+		t.log.Note(logger, string(cause), cause.DescribeExporter().Explain(err), "reason", cause)
+	}
 	if err != nil {
 		return
 	}

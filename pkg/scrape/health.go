@@ -33,7 +33,7 @@ func add(n *health.Node, r *Result, report *usage.Report) {
 // Overall implements health.Source. The metrics of a container or node are expected when it is old
 // enough for a rate, the next regular scrape has seen it, and its kubelet has a second sample.
 func (s *Scraper) Overall() health.Overall {
-	return health.Overall{Startup: usage.MinAgeSinceStart + max(s.Interval, usage.MinAgeSinceStart)}
+	return health.Overall{Startup: usage.MinAgeSinceStart + max(s.Interval, housekeepingInterval)}
 }
 
 // Node implements health.Source.
@@ -83,6 +83,9 @@ func newLog() failure.Log {
 // logChange logs when the requests to a node start to fail, when the reason or the unexpected key changes, and
 // when they succeed again.
 func logChange(logger klog.Logger, log *failure.Log, node string, now *health.Attempts) {
+	if now.Failures == 0 && !log.IsFailing() {
+		return // nearly always: nothing is made for a line that is not logged
+	}
 	cause := string(now.Reason)
 	if now.Reason == reason.TLSKeyChanged {
 		cause = now.Err.Error()

@@ -12,6 +12,9 @@ type Log struct {
 	failures int    // in a row
 }
 
+// IsFailing reports whether the last attempt failed. If it did not, another success need not be noted.
+func (l *Log) IsFailing() bool { return l.reason != "" }
+
 // Note notes an attempt, which succeeded if the reason is empty. The reason is what must differ for another
 // line: the text of err, or less if that varies from one attempt to the next. The details are for the line
 // of a failure, as keys and values.
