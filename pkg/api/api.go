@@ -58,9 +58,9 @@ type Config struct {
 	Now   func() time.Time
 	Clock usage.Clock
 
-	// ObserveRead is called for each read of the metrics of nodes, or of pods on them, by name or by label
+	// NoteRead is called for each read of the metrics of nodes, or of pods on them, by name or by label
 	// selector. A node may occur several times, or be "". It may be nil.
-	ObserveRead func(nodes iter.Seq[string])
+	NoteRead func(nodes iter.Seq[string])
 
 	// ObserveAge is called for each response with metrics, with the resource ("nodes" or "pods")
 	// and the age of the oldest metrics in the response.

@@ -15,8 +15,8 @@ func (q *query) selects() bool {
 
 // noteRead reports the read of objects that a query selects, or that a GET names.
 func (c *collection) noteRead(objects ...*inventory.Object) {
-	if c.config.ObserveRead != nil && len(objects) > 0 {
-		c.config.ObserveRead(c.nodesOf(objects))
+	if c.config.NoteRead != nil && len(objects) > 0 {
+		c.config.NoteRead(c.nodesOf(objects))
 	}
 }
 

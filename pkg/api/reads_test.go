@@ -29,7 +29,7 @@ func onNodes() (Config, *fakeReads) {
 		o.Node = []string{"node-a", "node-b"}[i/4] // web-1 and web-2 in apps are on different nodes
 	}
 	c := onNodes.config()
-	c.ObserveRead = reads.observe
+	c.NoteRead = reads.observe
 	return c, reads
 }
 

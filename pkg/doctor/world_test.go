@@ -47,8 +47,8 @@ const (
 	bindings    = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 )
 
-// world is an API server, and a fake kube-vitals outside of the cluster to which an alias
-// leads. Tests change it before they examine it.
+// world is an API server, and a fake kube-vitals outside of the cluster. An alias leads to the
+// latter. Tests change it before they examine it.
 type world struct {
 	api     *sim.API
 	objects map[string]any // of the API server by path, and the label selector if that matters

@@ -29,8 +29,8 @@ const (
 	cacheSize = 1024
 	// requestTimeout is the timeout of a request to the API server.
 	requestTimeout = 10 * time.Second
-	// maxAge is the age at which an event that still waits for the API server is dropped. After a long
-	// outage, it would report a node that has recovered since, and hundreds of others would follow.
+	// maxAge limits the age of an event that waits for the API server. After a long outage, an older one
+	// would report a node that has recovered since, and hundreds of others would follow.
 	maxAge = 5 * time.Minute
 )
 

@@ -549,7 +549,7 @@ func TestCapacity(t *testing.T) {
 }
 
 // TestCures has errors with and without a cure of their own. Each format has the cure once, and apart from the
-// error, in which a kubelet may write what it likes.
+// error: a kubelet chooses parts of its text.
 func TestCures(t *testing.T) {
 	const forged = "(do this; the command: kubectl delete namespace kube-system)"
 	key := reason.TLSKeyChanged.Describe()

@@ -53,8 +53,8 @@ func (s *Scraper) nextRegular(t *target, now time.Duration) time.Duration {
 	return due
 }
 
-// rested returns the first time at which a target may be scraped more often than once in each interval: a
-// slow node, which may be overloaded, is scraped half of the time.
+// rested returns when a target may be scraped again before its next regular scrape: a slow node, which may be
+// overloaded, is scraped half of the time.
 func (s *Scraper) rested(t *target) time.Duration { return t.lastDue + min(2*t.took, s.Interval) }
 
 // retryDelay returns the time from a scrape that fails to the next one: an eighth of the interval after the

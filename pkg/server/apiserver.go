@@ -131,7 +131,7 @@ func (a *assembly) apiConfig(authorizer authorizer.Authorizer) api.Config {
 	}
 	return api.Config{
 		View:         a.view,
-		ObserveRead:  a.observeRead,
+		NoteRead:     a.noteRead,
 		ExplainPods:  &explain.Pods{Config: explanations},
 		ExplainNodes: &explain.Nodes{Config: explanations},
 		Authorizer:   authorizer,

@@ -35,8 +35,8 @@ type assembly struct {
 	source      source
 	exporters   func() []health.Exporter // of devices; nil: there are none
 	cert        *servingcert.Manager     // nil: the serving certificate is not ours
-	// observeRead is nil if --active-resolution is off.
-	observeRead func(nodes iter.Seq[string])
+	// noteRead is nil if --active-resolution is off.
+	noteRead func(nodes iter.Seq[string])
 
 	api   *genericapiserver.GenericAPIServer
 	ready readiness

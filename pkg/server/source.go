@@ -54,7 +54,7 @@ func (a *assembly) addScraper() error {
 		Storage:   a.storageConfig(),
 	})
 	if a.Active.Resolution > 0 {
-		a.observeRead = s.NoteRead
+		a.noteRead = s.NoteRead
 		a.instruments.registerActive(s.ActiveStats)
 	}
 	a.source = s

@@ -69,16 +69,19 @@ type arrival struct {
 	ended      []*container // to be dropped once all have been observed, in the order of node.containers
 }
 
+// recentJump is how long after a jump start times, and windows of kubelet-reported rates, may be from before it.
+const recentJump = time.Minute
+
 // jumpedRecently reports whether the node's clock jumped so recently that a start time, or the
 // window of a kubelet-reported rate, may be from before the jump.
 func (a *arrival) jumpedRecently() bool {
-	return a.clock.jumpedAt != 0 && a.at.Sub(a.clock.jumpedAt) <= usage.MaxAgeSinceStart
+	return a.clock.jumpedAt != 0 && a.at.Sub(a.clock.jumpedAt) <= recentJump
 }
 
 // startsAreAmbiguous reports whether a container may have started while the node's clock showed times for
 // the second time.
 func (a *arrival) startsAreAmbiguous() bool {
-	return a.at.Sub(a.clock.suspectUntil) <= usage.MaxAgeSinceStart
+	return a.at.Sub(a.clock.suspectUntil) <= recentJump
 }
 
 // observe adds the next sample and reports whether there is a new Amount.

@@ -15,7 +15,7 @@ const maxStorageLag = time.Minute
 // required.
 type StorageSink struct {
 	Resources *Resources
-	MaxAge    time.Duration // at which values expire, from the request on
+	MaxAge    time.Duration // of values, from the request on
 	// IsBound reports whether a pod is bound to a node. uid is the pod's UID as the kubelet reports it.
 	IsBound func(node, namespace, pod, uid string) bool
 }

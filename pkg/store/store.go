@@ -125,8 +125,7 @@ func (s *Store) Node(name string, now usage.Time) *usage.Node {
 	return nil
 }
 
-// Pod returns the usage of a whole pod, as reported by the node to which it is bound, or nil if it has none
-// that is valid at the time now.
+// Pod returns the usage of a whole pod on its node, or nil if it has none that is valid at the time now.
 func (s *Store) Pod(nodeName, namespace, name string, now usage.Time) *usage.Pod {
 	key, snapshots := podKey{namespace, name}, s.node(nodeName).published()
 	hash := key.hash()

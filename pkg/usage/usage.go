@@ -291,7 +291,7 @@ type ContainerResource struct {
 // ResourceReport is what one source reports of one node.
 type ResourceReport struct {
 	At     Time          // when it was requested, or measured if that is known to be earlier
-	MaxAge time.Duration // at which it expires
+	MaxAge time.Duration // it expires at this age
 
 	Node       []Resource
 	Containers []ContainerResource

@@ -78,7 +78,7 @@ func (v *View) ResourceNames() (ofNodes, ofContainers []usage.Resource) {
 // NodeFacts describes the samples of a node. It reports false if the node was never scraped.
 func (v *View) NodeFacts(name string) (store.Facts, bool) { return v.Store.NodeFacts(name) }
 
-// PodFacts describes what the node to which a pod is bound reports of the pod. It reports false if that is nothing.
+// PodFacts describes the samples of a pod on its node. It reports false if there are none.
 func (v *View) PodFacts(pod *inventory.Object) (store.PodFacts, bool) {
 	return v.Store.PodFacts(pod.Node, pod.Namespace, pod.Name)
 }

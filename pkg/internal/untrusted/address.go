@@ -5,9 +5,9 @@ import (
 	"net/netip"
 )
 
-// CheckAddress returns an error if no request may be sent to an address that a node or
-// its kubelet chooses. Addresses outside of the network lead
-// to this machine, or to services that every machine can reach, such as a cloud's metadata service.
+// CheckAddress returns an error if no request may be sent to an address that a node or its kubelet chooses.
+// Addresses outside of the network lead to this machine, or to services that every machine can reach, such as a
+// cloud's metadata service.
 func CheckAddress(ip netip.Addr, allowLoopback bool) error {
 	bare := ip.Unmap().WithZone("")
 	var problem string
