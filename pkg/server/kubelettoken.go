@@ -133,8 +133,9 @@ func (k *kubeletTokens) set(token string, requested time.Time, lifetime time.Dur
 		k.token, k.requested, k.lifetime = token, requested, lifetime
 	} else if k.isValid() { // else the scrapes fail with this error
 		why := reason.NoToken.Describe().Explain(err)
-		why.Problem = ""                              // there is still one
-		k.log.Note(klog.Background(), "failing", why, // the text may differ each time
+		why.Problem = "" // there is still one
+		// The text of the error may differ each time, and is no reason for another line.
+		k.log.Note(klog.Background(), "failing", why,
 			"expires", k.requested.Add(k.lifetime).UTC().Format(time.RFC3339))
 	}
 }
