@@ -38,6 +38,7 @@ type slowKubelet struct {
 
 	mu       sync.Mutex
 	delay    time.Duration // of the work
+	next     time.Duration // the delay of the request after the next one; 0: delay
 	begun    []time.Time   // when requests arrived
 	working  int           // requests
 	overlaps int           // requests that arrived while another one was worked on
@@ -72,6 +73,9 @@ func (k *slowKubelet) respond(conn net.Conn) error {
 	}
 	k.working++
 	delay := k.delay
+	if k.next != 0 {
+		k.delay, k.next = k.next, k.delay
+	}
 	k.mu.Unlock()
 	defer func() {
 		k.mu.Lock()
@@ -245,7 +249,24 @@ func TestSlowKubelets(t *testing.T) {
 	}
 }
 
-// TestPatienceEnds checks that only a kubelet whose last request took long is given more time, and that a
+// TestKubeletIsSlowNowAndThen has a kubelet that responds slowly and fast in turn. No request is given up, which
+// would leave its work to the kubelet.
+func TestKubeletIsSlowNowAndThen(t *testing.T) {
+	testSlow(t, &slowKubelet{next: 25 * time.Second}, func(t *testing.T, w *slowWorld) {
+		w.set(time.Second)
+		time.Sleep(3 * time.Minute)
+		w.set(time.Second)
+		ages, rates := w.observe(10 * time.Minute)
+		if _, n := w.requests(); n > 4 || w.overlaps > 0 {
+			t.Errorf("got %d requests in a minute, and %d beside another one", n, w.overlaps)
+		}
+		if slices.Min(ages) < 0 || slices.Min(rates) != 1 || slices.Max(rates) != 1 {
+			t.Errorf("got ages of at least %v, and rates from %v to %v", slices.Min(ages), slices.Min(rates), slices.Max(rates))
+		}
+	})
+}
+
+// TestPatienceEnds checks that a kubelet is given more time only for some requests after a slow one, and that a
 // request that has the time ends with the Scraper.
 func TestPatienceEnds(t *testing.T) {
 	testSlow(t, &slowKubelet{}, func(t *testing.T, w *slowWorld) {
