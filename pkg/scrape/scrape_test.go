@@ -43,6 +43,7 @@ type cluster struct {
 	clocks                map[string]usage.Report              // reported by Put, by node
 	missing, stillMissing func(now usage.Time) []usage.Missing // reported by Put and PutSummary
 	summaryErr            error
+	summaryTakes          time.Duration
 	scrapes               map[string][]time.Duration // when each node was scraped, since the start
 	put                   map[string]int
 	capacity              uint64 // of the node that was put last
@@ -81,8 +82,9 @@ func (c *cluster) Fetch(ctx context.Context, node *corev1.Node, put func(*usage.
 func (c *cluster) FetchSummary(_ context.Context, _ *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error) {
 	c.mu.Lock()
 	c.fetchedSummaries++
-	err := c.summaryErr
+	err, takes := c.summaryErr, c.summaryTakes
 	c.mu.Unlock()
+	time.Sleep(takes)
 	if err == nil {
 		put(&usage.Scrape{At: usage.At(time.Now())})
 	}
@@ -461,6 +463,23 @@ func TestMetricsWithoutSummaries(t *testing.T) {
 			t.Errorf("got log %q, want one line", lines)
 		}
 	})
+}
+
+// TestSummaryThatFailsDelaysNoScrape checks that the second scrape of a node is as early after a summary that
+// fails late as after one that fails at once.
+func TestSummaryThatFailsDelaysNoScrape(t *testing.T) {
+	var waits []time.Duration
+	for _, takes := range []time.Duration{0, time.Second} {
+		run(t, Config{}, nil, func(t *testing.T, c *cluster, s *Scraper) {
+			c.set(func() { c.summaryErr, c.summaryTakes, c.missing = errors.New("status 500"), takes, rates })
+			s.Set(node("n1"))
+			pass(interval)
+			waits = append(waits, c.scrapes["n1"][1]-c.scrapes["n1"][0])
+		})
+	}
+	if waits[0] != waits[1] || waits[0] <= time.Second {
+		t.Errorf("the second scrapes are %v after the first ones, want the same", waits)
+	}
 }
 
 func TestWarmedUpDoesNotWaitForFailingOrDeletedNodes(t *testing.T) {
