@@ -14,6 +14,8 @@ builder=${BUILDER:-$(basename "$(command -v docker || command -v buildah || comm
 arguments=(--platform "${PLATFORMS:-$platforms}" --build-arg "LDFLAGS=$LDFLAGS" --build-arg "VERSION=$VERSION"
   --build-arg "COMMIT=$COMMIT" --build-arg "GOFIPS140=$GOFIPS140" ${BUILD_ARGS:-})
 if [ "$builder" = docker ]; then
+  docker buildx version >/dev/null 2>&1 ||
+    { echo "docker has no plugin buildx: install it (Debian: docker-buildx), or set BUILDER=buildah or podman" >&2; exit 1; }
   output=(--load)
   [ -z "${PUSH:-}" ] || output=(--push --provenance=mode=max --sbom=true)
   docker buildx build "${output[@]}" "${arguments[@]}" --tag "$image" .
