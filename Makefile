@@ -12,10 +12,11 @@ CACHE   ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kube-vitals
 
 # All go commands have the same flags, also those that tests run: Go compiles what several programs need once only if
 # flags, cgo and versions are equal. No program is linked with DWARF, so the compiler need not write it. `make lint`
-# runs vet. Only the race detector needs cgo. After `make deps` nothing reads the network.
+# runs vet. A package of tests has an hour: the default of 10 minutes ends them on a busy machine. Only the race
+# detector needs cgo. After `make deps` nothing reads the network.
 ifndef MODULE_PROXY # of the make that calls this one
 export MODULE_PROXY := $(shell $(GO) env GOPROXY)
-export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -trimpath -gcflags=all=-dwarf=false -vet=off)
+export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -trimpath -gcflags=all=-dwarf=false -vet=off -timeout=1h)
 export PATH := $(CURDIR)/bin/controlplane:$(CACHE)/debian:$(PATH)
 endif
 export GOPROXY := off
@@ -60,7 +61,7 @@ test: $(DEPS) ## run all tests: unit, verify and e2e
 	@$(MAKE) unit DEPS= & unit=$$!; status=0; $(MAKE) programs build plugin verify e2e DEPS= || status=$$?; \
 	  wait $$unit || status=$$?; cat bin/skipped; exit $$status
 
-UNIT = nice -n 3 $(GO) test $(RACE) -timeout 1h
+UNIT = nice -n 3 $(GO) test $(RACE)
 unit: $(DEPS) ## run the unit tests
 	$(UNIT) ./...
 	cd test && $(UNIT) $$($(GO) list ./... | grep -v -e /e2e -e /test/chart)
@@ -72,7 +73,7 @@ race: ## run the unit tests with the race detector
 verify: programs ## test the chart, and that manifests/ describes the same objects
 	cd test && $(GO) test -count=1 ./chart
 
-E2E = cd test && $(GO) test -count=1 -timeout 1h
+E2E = cd test && $(GO) test -count=1
 e2e: programs build plugin ## run the built binary behind a real API server
 	$(E2E) -parallel 6 ./e2e/...
 
@@ -121,8 +122,7 @@ fmt: ## format the code
 	$(call download,test/tools/lint)
 	$(call in-modules,$(LINT) fmt --config $(CURDIR)/.golangci.yaml ./...)
 
-# Without the rest of the control plane, whose cached packages it shares.
-helm:
+helm: # without the rest of the control plane, whose cached packages it shares
 	$(call download,test/tools/controlplane)
 	cd test/tools/controlplane && $(GO) build -ldflags '-s -w' -o $(CURDIR)/bin/ helm.sh/helm/v3/cmd/helm
 
