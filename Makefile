@@ -140,8 +140,8 @@ demo: programs build ## a cluster with 20 simulated nodes, kubectl top and an HP
 	cd test && $(GO) build -ldflags '-s -w' -o $(CURDIR)/bin/demo ./cmd/demo
 	@$(if $(ONCE),,set -m;) cd test && ONCE=$(ONCE) KUBE_VITALS=$(CURDIR)/bin/kube-vitals $(CURDIR)/bin/demo || exit
 
-NODES  ?= $(if $(filter reaction,$(ONLY)),32,1000)
-bench: programs build ## measure the cost with NODES simulated nodes; ONLY=limit, attack, scale, profile, slow, reaction or rules
+NODES  ?= $(if $(filter reaction autoscalers,$(ONLY)),32,1000)
+bench: programs build ## measure the cost with NODES simulated nodes; ONLY: see -only in `bench -help`
 ifeq ($(ONLY),)
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
 endif

@@ -31,8 +31,11 @@ type bench struct {
 	kubelets []*kubelettest.Kubelet // by node
 }
 
-// newBench starts kubelets, etcd and kube-apiserver with all nodes and pods, also those of autoscalers.
-func newBench(ctx context.Context, cfg config, s shape, autoscalers ...autoscaler) (*bench, error) {
+// newBench starts kubelets, etcd and kube-apiserver with all nodes and pods, also those of autoscalers. See newKubelets
+// for the interval.
+func newBench(
+	ctx context.Context, cfg config, s shape, interval time.Duration, autoscalers ...autoscaler,
+) (*bench, error) {
 	control := cluster.Config{Progress: os.Stderr}
 	if s.nodes > maxFull {
 		control.StorageEnv = []string{"GOGC=25"}
@@ -43,7 +46,7 @@ func newBench(ctx context.Context, cfg config, s shape, autoscalers ...autoscale
 	}
 	b := &bench{
 		config: cfg, shape: s, cluster: c, fleet: kubelettest.NewFleet(kubelettest.FleetConfig{CA: c.CA}),
-		kubelets: newKubelets(s, len(autoscalers) > 0),
+		kubelets: newKubelets(s, interval),
 	}
 	if err := b.start(ctx, autoscalers); err != nil {
 		b.close()

@@ -21,6 +21,10 @@ const (
 	minRoundRequests = 3
 )
 
+// steadyState is how long a server runs before its memory is measured. Go's TLS servers send records of 16 KB once a
+// connection has carried 128 KiB, from the fourth or fifth scrape on, and the buffers of connections grow with them.
+const steadyState = 2 * time.Minute
+
 // maxListsTime bounds the lists before memory is measured again.
 const maxListsTime = 3 * time.Minute
 
@@ -68,7 +72,7 @@ func columnsOf(r request) (cpu, latency string) { return r.name + ": CPU", r.nam
 
 func (c *cost) measure(ctx context.Context, requests []request, lists int) error {
 	program.Logf("waiting for a steady state")
-	if err := program.Sleep(ctx, 2*c.resolution); err != nil {
+	if err := program.Sleep(ctx, max(steadyState, 2*c.resolution)); err != nil {
 		return err
 	}
 	if err := c.measureScraping(ctx); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
@@ -8,21 +9,21 @@ import (
 )
 
 const (
-	// housekeeping is the interval between two samples of a kubelet.
+	// housekeeping is the usual interval between two samples of a kubelet.
 	housekeeping = 10 * time.Second
 	// idlePercent is the share of containers that use no CPU.
 	idlePercent = 10
 )
 
 // newKubelets returns the kubelets of all nodes. Their containers have run for an hour, and a share of
-// them is idle. Each kubelet takes its samples at an offset of its own.
-func newKubelets(s shape, onDemand bool) []*kubelettest.Kubelet {
+// them is idle. Each kubelet samples them at intervals with an offset of its own or, without an interval, on demand.
+func newKubelets(s shape, interval time.Duration) []*kubelettest.Kubelet {
 	now := time.Now()
 	list := make([]*kubelettest.Kubelet, s.nodes)
 	for i := range list {
 		boot := now.Add(-2*time.Hour - time.Duration(i)*housekeeping/time.Duration(s.nodes))
 		list[i] = kubelettest.New(objects.NodeName(i), kubelettest.Config{
-			Boot: boot, Housekeeping: housekeeping, ContainersOnDemand: onDemand,
+			Boot: boot, Housekeeping: cmp.Or(interval, housekeeping), ContainersOnDemand: interval == 0,
 		})
 		list[i].SetNode(kubelettest.Usage{CPU: 3.5 + float64(i%7)/10, Memory: 24<<30 + uint64(i)<<12})
 	}

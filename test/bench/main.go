@@ -16,8 +16,10 @@
 // "attack" (whether it does when clients attack it, and still serves others),
 // "profile" (what owns the memory and CPU of a server that only scrapes),
 // "slow" (which metrics of slow kubelets are served, and how many requests these get),
-// "reaction" (how soon HorizontalPodAutoscalers react to a load, and how often they do without need) or
-// "rules" (the same in virtual time, for different windows of a rate, and how far first rates are off).
+// "reaction" (how soon HorizontalPodAutoscalers react to a load, and how often they do without need),
+// "autoscalers" (what up to 2000 of them cost, and how often they read) or
+// "rules" (how soon they react in virtual time, for different windows of a rate and kinds of kubelets, and how far
+// first rates are off).
 //
 // Everything listens on loopback addresses, uses a temporary folder, and ends with this program.
 package main
@@ -43,10 +45,12 @@ var measurements = map[string]func(context.Context, config, shape) error{
 	"scale":    inCluster(measureScale),
 	"profile":  inCluster(measureProfile),
 	"slow":     inCluster(measureSlow),
-	"reaction": measureReaction,
+	"reaction": measureReaction, "autoscalers": measureAutoscalers,
 	"rules": func(context.Context, config, shape) error {
 		simulateRules()
 		simulateKubelets()
+		simulateFastReads()
+		simulateSteady()
 		simulateFirst()
 		return nil
 	},
@@ -55,7 +59,7 @@ var measurements = map[string]func(context.Context, config, shape) error{
 // inCluster returns a function that starts a cluster, measures something in it, and stops it.
 func inCluster(measure func(context.Context, *bench) error) func(context.Context, config, shape) error {
 	return func(ctx context.Context, cfg config, s shape) error {
-		b, err := newBench(ctx, cfg, s)
+		b, err := newBench(ctx, cfg, s, housekeeping)
 		if err != nil {
 			return err
 		}
@@ -92,7 +96,7 @@ type config struct {
 	rounds     int
 	resolution time.Duration
 	csv, plot  string // files
-	match      string // of names of attacks
+	match      string // of names of attacks and modes
 }
 
 // parseSizes parses sizes such as 100 or 20000x5.
@@ -111,16 +115,17 @@ func parseSizes(text string) (sizes []shape, err error) {
 }
 
 func parse(args []string) (cfg config, err error) {
+	names := slices.Sorted(maps.Keys(measurements))[1:]
 	flags := program.Flags("bench")
 	flags.StringVar(&cfg.server, "server", "", "the `executable` to measure: kube-vitals or metrics-server")
 	flags.StringVar(&cfg.beside, "beside", "", "another `executable` to measure in the same cluster")
-	flags.StringVar(&cfg.only, "only", "", "another `measurement`: attack, limit, scale, profile, slow, reaction or rules")
+	flags.StringVar(&cfg.only, "only", "", "another `measurement`: "+strings.Join(names, ", "))
 	nodes := flags.String("nodes", "1000", "`numbers` of nodes, such as 100,1000,5000; 20000x5: with 5 pods on each")
 	flags.IntVar(&cfg.rounds, "rounds", 3, "how often to measure; tables show the medians")
 	flags.DurationVar(&cfg.resolution, "metric-resolution", 15*time.Second, "the interval between two scrapes of a node")
 	flags.StringVar(&cfg.csv, "csv", "", "for -only=scale: the `file` to which rows are appended")
 	flags.StringVar(&cfg.plot, "plot", "", "for -only=reaction: the SVG `file` to write")
-	flags.StringVar(&cfg.match, "match", "", "for -only=attack: run the attacks whose names have this `text`")
+	flags.StringVar(&cfg.match, "match", "", "for -only=attack and reaction: only the rows whose names have this `text`")
 	if err := flags.Parse(args); err != nil {
 		return cfg, err
 	}
@@ -129,12 +134,12 @@ func parse(args []string) (cfg config, err error) {
 	errs := []error{err, process.CheckExecutable("-server", cfg.server)}
 	if cfg.beside != "" {
 		errs = append(errs, process.CheckExecutable("-beside", cfg.beside))
-		if !slices.Contains([]string{"", "scale", "slow", "reaction"}, cfg.only) {
+		if !slices.Contains([]string{"", "scale", "slow", "reaction", "autoscalers"}, cfg.only) {
 			errs = append(errs, fmt.Errorf("-beside: cannot be combined with -only=%s", cfg.only))
 		}
 	}
 	if measurements[cfg.only] == nil {
-		errs = append(errs, fmt.Errorf("-only: %q is not one of %q", cfg.only, slices.Sorted(maps.Keys(measurements))[1:]))
+		errs = append(errs, fmt.Errorf("-only: %q is not one of %q", cfg.only, names))
 	}
 	if cfg.rounds < 1 || cfg.resolution < time.Second {
 		errs = append(errs, errors.New("-rounds must be at least 1, and -metric-resolution at least 1s"))

@@ -11,6 +11,7 @@ import (
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
@@ -24,6 +25,8 @@ const (
 	reactionNamespace = "autoscaled"
 	// syncPeriod is the controller's default for the interval between two reads of an autoscaler.
 	syncPeriod = 15 * time.Second
+	// fastPeriod is the shortest one that Kubernetes plans to allow (enhancement 6003).
+	fastPeriod = 3 * time.Second
 	// reactionDuration has room for steps and ramps in numbers that tell the modes apart: with 3 minutes, changes by
 	// noise scattered from 14 to 27 an hour.
 	reactionDuration = 10 * time.Minute
@@ -37,18 +40,33 @@ const (
 
 // mode is a server with flags, which is measured in a cluster of its own.
 type mode struct {
-	name   string
-	beside bool // the server is the one that -beside names
-	args   []string
+	name     string
+	beside   bool // the server is the one that -beside names
+	args     []string
+	interval time.Duration // between two samples of a kubelet; 0: on demand
+	period   time.Duration // between two reads of an autoscaler
 }
 
-// modes are in the order of the table. Without active nodes, scrapes are not aligned with reads.
-var modes = []mode{
-	{name: "metrics-server", beside: true},
-	{name: "plain", args: []string{"--active-resolution=0"}},
-	{name: "active-7.5s", args: []string{"--active-resolution=7.5s"}},
-	{name: "default"},
-	{name: "window-5s", args: []string{"--rate-window=5s"}},
+// newModes returns the modes in the order of the table.
+func newModes() []mode {
+	modes := []mode{
+		{name: "metrics-server", beside: true},
+		{name: "plain", args: []string{"--active-resolution=0"}},
+		{name: "active-7.5s", args: []string{"--active-resolution=7.5s"}},
+		{name: "default"},
+		{name: "window-5s", args: []string{"--rate-window=5s"}},
+	}
+	for i := range modes {
+		modes[i].period = syncPeriod
+	}
+	for _, interval := range []time.Duration{10 * time.Second, 15 * time.Second} {
+		suffix := fmt.Sprintf(", samples every %s", interval)
+		modes = append(modes, mode{name: "metrics-server" + suffix, beside: true, interval: interval, period: syncPeriod},
+			mode{name: "default" + suffix, interval: interval, period: syncPeriod})
+	}
+	suffix := fmt.Sprintf(", reads every %s", fastPeriod)
+	return append(modes, mode{name: "metrics-server" + suffix, beside: true, period: fastPeriod},
+		mode{name: "default" + suffix, period: fastPeriod})
 }
 
 // reaction is the measurement of one mode.
@@ -73,13 +91,13 @@ type reactionResult struct {
 
 // measureReaction measures all modes, three at the same time, and prints a table.
 func measureReaction(ctx context.Context, cfg config, s shape) error {
+	modes := slices.DeleteFunc(newModes(), func(m mode) bool {
+		return m.beside && cfg.beside == "" || !strings.Contains(m.name, cfg.match)
+	})
 	results, errs := make([]*reactionResult, len(modes)), make([]error, len(modes))
 	slots := make(chan struct{}, 3)
 	var group sync.WaitGroup
 	for i, m := range modes {
-		if m.beside && cfg.beside == "" {
-			continue
-		}
 		group.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
@@ -100,30 +118,35 @@ func measureReaction(ctx context.Context, cfg config, s shape) error {
 
 func measureMode(ctx context.Context, cfg config, m mode, s shape) (result *reactionResult, err error) {
 	program.Logf("%s: starting a cluster", m.name)
-	r := &reaction{mode: m, autoscalers: newAutoscalers(s), decisions: map[string]decisions{}}
-	if r.bench, err = newBench(ctx, cfg, s, r.autoscalers...); err != nil {
+	r := &reaction{mode: m, autoscalers: newAutoscalers(s, m.period), decisions: map[string]decisions{}}
+	if r.bench, err = newBench(ctx, cfg, s, m.interval, r.autoscalers...); err != nil {
 		return nil, err
 	}
 	defer r.close()
-	executable, args := cfg.server, slices.Concat(m.args, cfg.serverArgs)
-	if m.beside {
-		executable, args = cfg.beside, nil
-	}
-	if r.server, _, err = r.startServer(ctx, executable, args...); err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if err := errors.Join(r.register(ctx), r.startController(ctx)); err != nil {
+	if err := r.startAll(ctx); err != nil {
 		return nil, err
 	}
-	if err := r.createAutoscalers(ctx); err != nil {
+	if err := r.createAutoscalers(ctx, r.autoscalers); err != nil {
 		return nil, err
 	}
 	if result, err = r.measure(ctx); err != nil {
 		return nil, errors.Join(err, r.cluster.Running())
 	}
 	return result, nil
+}
+
+// startAll starts the server and the controller. Both end with the cluster, the records of decisions with the context.
+func (r *reaction) startAll(ctx context.Context) (err error) {
+	executable, args := r.config.server, slices.Concat(r.args, r.serverArgs)
+	if r.beside {
+		executable, args = r.config.beside, nil
+	}
+	if r.server, _, err = r.startServer(ctx, executable, args...); err != nil {
+		return err
+	}
+	return errors.Join(r.register(ctx), r.startController(ctx))
 }
 
 // register makes the API server forward requests to the metrics server, and waits until it does.
@@ -156,11 +179,12 @@ spec:
 }
 
 // startController starts the controller, and records its decisions until the context ends. The controller has its
-// defaults, but it writes as fast as it can.
+// defaults, but the mode's period, and as many workers and writes as it needs.
 func (r *reaction) startController(ctx context.Context) error {
 	_, err := r.cluster.StartProcess(binaries.ControllerManager,
 		"--kubeconfig="+r.cluster.Kubeconfig, "--leader-elect=false", "--secure-port=0",
-		"--controllers=horizontal-pod-autoscaler-controller", "--kube-api-qps=500", "--kube-api-burst=1000")
+		"--controllers=horizontal-pod-autoscaler-controller", "--kube-api-qps=500", "--kube-api-burst=1000",
+		"--horizontal-pod-autoscaler-sync-period="+r.period.String(), "--concurrent-horizontal-pod-autoscaler-syncs=20")
 	if err != nil {
 		return err
 	}
@@ -184,26 +208,26 @@ func (r *reaction) startController(ctx context.Context) error {
 	return err
 }
 
-// createAutoscalers creates the autoscalers at their phases.
-func (r *reaction) createAutoscalers(ctx context.Context) error {
-	var deployments strings.Builder
-	for _, a := range r.autoscalers {
-		fmt.Fprintf(&deployments, deploymentManifest, a.name, podsPerAutoscaler)
+// createAutoscalers creates autoscalers with their Deployments, each at its phase.
+func (r *reaction) createAutoscalers(ctx context.Context, list []autoscaler) error {
+	// The controller reads at once, and then a period after the last read. It is given a second to start.
+	program.Logf("%s: creating %d autoscalers", r.name, len(list))
+	deployments, autoscalers := r.cluster.Client.AppsV1().RESTClient(), r.cluster.Client.AutoscalingV2().RESTClient()
+	create := func(client rest.Interface, resource, manifest string) error {
+		post := client.Post().Namespace(reactionNamespace).Resource(resource).Body([]byte(manifest))
+		return post.SetHeader("Content-Type", "application/yaml").Do(ctx).Error()
 	}
-	if err := r.cluster.Apply(ctx, deployments.String()); err != nil {
-		return err
-	}
-	// The controller reads at once, and then 15 s after the last read. It is given a second to start.
-	program.Logf("%s: creating %d autoscalers", r.name, len(r.autoscalers))
-	client := r.cluster.Client.AutoscalingV2().RESTClient()
 	start := time.Now().Add(time.Second)
-	for _, a := range r.autoscalers {
+	for _, a := range list {
 		if err := program.Sleep(ctx, time.Until(start.Add(a.phase))); err != nil {
 			return err
 		}
-		manifest := fmt.Appendf(nil, autoscalerManifest, a.name, podsPerAutoscaler, maxReplicas, 1000*target)
-		create := client.Post().Namespace(reactionNamespace).Resource("horizontalpodautoscalers").Body(manifest)
-		if err := create.SetHeader("Content-Type", "application/yaml").Do(ctx).Error(); err != nil {
+		deployment := fmt.Sprintf(deploymentManifest, a.name, podsPerAutoscaler)
+		if err := create(deployments, "deployments", deployment); err != nil {
+			return err
+		}
+		manifest := fmt.Sprintf(autoscalerManifest, a.name, podsPerAutoscaler, maxReplicas, 1000*target)
+		if err := create(autoscalers, "horizontalpodautoscalers", manifest); err != nil {
 			return err
 		}
 	}
@@ -217,14 +241,14 @@ const (
 	deploymentManifest = `
 apiVersion: apps/v1
 kind: Deployment
-metadata: {name: %[1]s, namespace: ` + reactionNamespace + `}
+metadata: {name: %[1]s}
 spec:
   replicas: %[2]d
   selector: {matchLabels: {app.kubernetes.io/name: %[1]s}}
   template:
     metadata: {labels: {app.kubernetes.io/name: %[1]s}}
     spec: {containers: [{name: app, image: simulated}]}
----`
+`
 	autoscalerManifest = `
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler

@@ -143,7 +143,7 @@ func printReaction(nodes int, results []*reactionResult) {
 	fmt.Printf(`
 Changes of desiredReplicas are per autoscaler and hour; spikes and noise need none.
 Steps: %.0fm to %.0fm per pod, target %.0fm, %d pods, %d replicas are right. A step does not count if the
-autoscaler had not returned to the minimum. The controller has its defaults, such as a read every %s.
+autoscaler had not returned to the minimum. Autoscalers read every %s, if the mode has no other period.
 Scale-down stabilization is 0s in the autoscalers, so that they return soon after a wrong decision.
 `, 1e3*stepLow, 1e3*stepHigh, 1e3*target, podsPerAutoscaler, stepReplicas, syncPeriod)
 }

@@ -159,7 +159,7 @@ type autoscaler struct {
 // newAutoscalers returns the same autoscalers for the same shape, so that all modes are measured with
 // the same loads. The nodes with their pods are the first ones. The autoscalers of a node read
 // together, as they do after the controller has started.
-func newAutoscalers(s shape) []autoscaler {
+func newAutoscalers(s shape, period time.Duration) []autoscaler {
 	random := rand.New(rand.NewPCG(1, 2))
 	active := max(1, int(activeShare*float64(s.nodes)+0.5))
 	groups := max(1, active/podsPerAutoscaler)
@@ -170,7 +170,7 @@ func newAutoscalers(s shape) []autoscaler {
 			group := i % groups
 			a := autoscaler{
 				kind: k, name: fmt.Sprintf("%s-%02d", k.name, i),
-				phase: syncPeriod * time.Duration(group) / time.Duration(groups),
+				phase: period * time.Duration(group) / time.Duration(groups),
 				loads: k.generate(random, reactionDuration),
 			}
 			for j := range podsPerAutoscaler {

@@ -68,7 +68,8 @@ func windowOf(width time.Duration) func() rule {
 // of them is that long before each read, as if reads could be predicted.
 type schedule struct {
 	interval, lead time.Duration
-	atRead         bool // each read waits for one more sample
+	atRead         bool          // each read waits for one more sample
+	period         time.Duration // between two reads; 0: syncPeriod
 	kubelet
 }
 
@@ -111,8 +112,8 @@ func (r ruleRow) decide(random *rand.Rand, loads []load) (list decisions) {
 	return list
 }
 
-// read calls each with what is served for the loads of pods, every syncPeriod from a random time on, as
-// the controller reads.
+// read calls each with what is served for the loads of pods, once a period from a random time on, as the
+// controller reads.
 func (s schedule) read(random *rand.Rand, loads []load, newRule func() rule, each func(at float64, served []float64)) {
 	counters, rules := make([]func(float64) float64, len(loads)), make([]rule, len(loads))
 	served, last := make([]float64, len(loads)), make([]float64, len(loads))
@@ -128,10 +129,10 @@ func (s schedule) read(random *rand.Rand, loads []load, newRule func() rule, eac
 			}
 		}
 	}
-	next := random.Float64() * s.interval.Seconds()
-	for read := random.Float64() * syncPeriod.Seconds(); read < ruleDuration.Seconds(); read += syncPeriod.Seconds() {
+	period, next := cmp.Or(s.period, syncPeriod), random.Float64()*s.interval.Seconds()
+	for read := random.Float64() * period.Seconds(); read < ruleDuration.Seconds(); read += period.Seconds() {
 		if s.lead > 0 {
-			for t := syncPeriod - s.interval; t >= 0; t -= s.interval {
+			for t := period - s.interval; t >= 0; t -= s.interval {
 				sample(read - (s.lead + t).Seconds())
 			}
 		}
@@ -243,29 +244,37 @@ func simulateRules() {
 		ruleRuns, ruleDuration)
 }
 
-// simulateKubelets compares the product with metrics-server's rule, the two latest samples that it has scraped,
-// for each kind of kubelet.
+// namedKubelet is a kind of kubelet, and its name in tables.
+type namedKubelet struct {
+	name string
+	kubelet
+}
+
+var kubelets = []namedKubelet{
+	{"on demand", kubelet{}},
+	{"every 10 s", kubelet{housekeeping: 10 * time.Second}},
+	{"every 10 to 20 s", kubelet{housekeeping: 10 * time.Second, jitter: 10 * time.Second}},
+	{"every 15 s", kubelet{housekeeping: 15 * time.Second}},
+	{"every 15 to 30 s", kubelet{housekeeping: 15 * time.Second, jitter: 15 * time.Second}},
+}
+
+// servers returns metrics-server's rule, the two latest samples that it has scraped, and the product.
+func (k namedKubelet) servers(period time.Duration) []ruleRow {
+	return []ruleRow{
+		{"metrics-server", windowOf(0), schedule{interval: sparse.interval, period: period, kubelet: k.kubelet}},
+		{"kube-vitals", stored, schedule{interval: dense.interval, period: period, kubelet: k.kubelet}},
+	}
+}
+
+// simulateKubelets compares the product with metrics-server's rule for each kind of kubelet.
 func simulateKubelets() {
-	last, atOnce := windowOf(0), schedule{interval: time.Second}
 	t := newTable(fmt.Sprintf("Kinds of kubelets: the median of %d seeds, and their range", ruleSeeds),
 		"kubelet", "rule", "right decision: p50", "p95", "behind a ramp: mean", "spike", "noise", "noise of 10 s")
-	for _, k := range []struct {
-		name string
-		kubelet
-	}{
-		{"on demand", kubelet{}},
-		{"every 10 s", kubelet{housekeeping: 10 * time.Second}},
-		{"every 10 to 20 s", kubelet{housekeeping: 10 * time.Second, jitter: 10 * time.Second}},
-		{"every 15 s", kubelet{housekeeping: 15 * time.Second}},
-		{"every 15 to 30 s", kubelet{housekeeping: 15 * time.Second, jitter: 15 * time.Second}},
-	} {
-		rows := []ruleRow{
-			{"metrics-server", last, schedule{interval: sparse.interval, kubelet: k.kubelet}},
-			{"kube-vitals", stored, schedule{interval: dense.interval, kubelet: k.kubelet}},
-		}
+	for _, k := range kubelets {
+		rows := k.servers(syncPeriod)
 		if k.housekeeping > 0 { // no rate can be served sooner
-			atOnce.kubelet = k.kubelet
-			rows = append(rows, ruleRow{"the last two samples, at once", last, atOnce})
+			atOnce := schedule{interval: time.Second, kubelet: k.kubelet}
+			rows = append(rows, ruleRow{"the last two samples, at once", windowOf(0), atOnce})
 		}
 		for _, r := range rows {
 			var seeds []reactions
