@@ -141,7 +141,7 @@ demo: programs build ## a cluster with 20 simulated nodes, kubectl top and an HP
 	@$(if $(ONCE),,set -m;) cd test && ONCE=$(ONCE) KUBE_VITALS=$(CURDIR)/bin/kube-vitals $(CURDIR)/bin/demo || exit
 
 NODES  ?= $(if $(filter reaction autoscalers,$(ONLY)),32,1000)
-bench: programs build ## measure the cost with NODES simulated nodes; ONLY: see -only in `bench -help`
+bench: programs build ## measure the cost with NODES simulated nodes; ONLY=reaction, slow and others: docs/dev/measurements.md
 ifeq ($(ONLY),)
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
 endif
