@@ -163,9 +163,9 @@ func KindByName(name string) Kind {
 const (
 	vitalsLabel        = "app.kubernetes.io/name=kube-vitals" // of the chart's objects
 	defaultServicePort = 443
-	metricsAPI         = "/apis/metrics.k8s.io/v1beta1/" // that kubectl and autoscalers read
-	maxClockSkew       = 5 * time.Second                 // that kube-vitals reports, too
-	chain              = "apiservice service pods"       // IDs of the checks that lead to the pods
+	metricsAPI         = "/apis/metrics.k8s.io/"
+	maxClockSkew       = 5 * time.Second           // that kube-vitals reports, too
+	chain              = "apiservice service pods" // IDs of the checks that lead to the pods
 )
 
 func (d *doctor) checkAPIServices(ctx context.Context, c Check) []Check {
@@ -230,7 +230,7 @@ func (d *doctor) checkElsewhere(c Check, a *APIService) []Check {
 		seen = fmt.Sprintf("leads to Service %s/%s instead of %s, which is %s", to.Namespace, to.Name, d.target,
 			d.target.Kind)
 	}
-	if d.beside {
+	if d.beside || d.isForeign(a) && d.servesOther(a) {
 		return c.Warn(runsBeside, "%s", seen)
 	}
 	if d.target.Kind == KubeVitals {
@@ -240,6 +240,29 @@ func (d *doctor) checkElsewhere(c Check, a *APIService) []Check {
 			command.Name(d.target.Service, "SERVICE"), d.target.port)
 	}
 	return c.Fail(p, "%s", seen)
+}
+
+// isForeign reports whether kube-vitals runs, and the APIService is not of its release: the provider's, for example,
+// beside a release that has only the other version.
+func (d *doctor) isForeign(a *APIService) bool {
+	return d.target.Kind == KubeVitals && a.Metadata.Labels["app.kubernetes.io/name"] != string(KubeVitals)
+}
+
+// servesOther reports whether the server that is examined serves another version than that of the APIService.
+func (d *doctor) servesOther(a *APIService) bool {
+	return slices.ContainsFunc(versions(), func(version string) bool {
+		other := d.apiServices[version]
+		return other != nil && other.Metadata.Name != a.Metadata.Name && d.target.serves(other)
+	})
+}
+
+// version returns the one to read metrics from: that of autoscalers, unless only v1 leads to the server.
+func (d *doctor) version() string {
+	list := versions()
+	if a := d.apiServices[list[0]]; a != nil && d.isForeign(a) && !d.target.serves(a) && d.servesOther(a) {
+		return list[1]
+	}
+	return list[0]
 }
 
 // findServer sets the target. It returns a check if there are Services with the label, but none can be chosen.

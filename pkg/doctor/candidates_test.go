@@ -58,11 +58,8 @@ func TestCandidates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			for _, version := range versions() {
-				w.spec(version)["service"].(map[string]any)["name"] = "metrics-server"
-			}
-			w.objects[apiservices+"v1.metrics.k8s.io"].(map[string]any)["metadata"] = metav1.ObjectMeta{
-				Name: "v1.metrics.k8s.io", Labels: map[string]string{"app.kubernetes.io/name": "kube-vitals"}}
+			w.spec("v1beta1")["service"].(map[string]any)["name"] = "metrics-server"
+			w.takeOver("v1")
 			w.candidates(tt.candidates...)
 			w.objects[bindings] = &rbacv1.ClusterRoleBindingList{Items: tt.bindings}
 			if tt.prepare != nil {
@@ -104,6 +101,24 @@ func TestBeside(t *testing.T) {
 	if report, text = w.examine(t); find(report, "nodez").Reason != noConnection.Reason || len(w.requests) > 0 ||
 		find(report, "certificate").Reason != caBundleForeign.Reason || strings.Contains(text, "kubectl get apiservice") {
 		t.Errorf("a foreign CA: got requests %q\n%s", w.requests, text)
+	}
+}
+
+// TestBesideV1 examines kube-vitals with v1 only (apiService.versions=[v1]) beside the provider's v1beta1. What
+// v1beta1 serves says nothing of it.
+func TestBesideV1(t *testing.T) {
+	w := newWorld(t)
+	w.spec("v1beta1")["service"].(map[string]any)["name"] = "metrics-server"
+	for _, kind := range []string{"nodes", "pods"} {
+		w.objects["/apis/metrics.k8s.io/v1/"+kind] = w.objects[metricsV1b1+kind]
+		delete(w.objects, metricsV1b1+kind)
+	}
+	report, text := w.examine(t)
+	c := find(report, "metrics-api")
+	if report.Server.Kind != KubeVitals || report.Summary[Failed] > 0 || report.Summary[Warning] != 1 ||
+		find(report, "apiservice").Reason != runsBeside.Reason || strings.Contains(text, "kubectl patch") ||
+		c.Status != OK || !strings.HasPrefix(c.Seen, "v1 serves 2 nodes") {
+		t.Errorf("got\n%s", text)
 	}
 }
 

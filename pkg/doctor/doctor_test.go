@@ -39,7 +39,7 @@ func TestGolden(t *testing.T) {
 	for name, prepare := range map[string]func(*world){
 		"healthy": func(*world) {},
 		"broken": func(w *world) {
-			w.spec("v1beta1")["service"].(map[string]any)["name"] = "metrics-server"
+			w.takeOver("v1beta1")
 			w.denied = func(s authorizationv1.SubjectAccessReviewSpec) bool {
 				return s.ResourceAttributes.Subresource == "metrics"
 			}
@@ -195,8 +195,7 @@ func TestBroken(t *testing.T) {
 		{"ConfigMap forbidden", func(w *world) { w.status[aggregation] = forbidden(`get resource "configmaps"`) },
 			"aggregation", Skipped, noPermission.Reason, `you cannot get resource "configmaps"`, ""},
 
-		{"v1beta1 elsewhere", func(w *world) { w.spec("v1beta1")["service"].(map[string]any)["name"] = "metrics-server" },
-			"apiservice", Failed, apiServiceElsewhere.Reason,
+		{"v1beta1 elsewhere", func(w *world) { w.takeOver("v1beta1") }, "apiservice", Failed, apiServiceElsewhere.Reason,
 			"kube-system/metrics-server instead of kube-system/kube-vitals", ""},
 		{"both elsewhere", func(w *world) {
 			w.spec("v1beta1")["service"].(map[string]any)["name"] = "metrics-server"

@@ -251,15 +251,15 @@ func (d *doctor) checkMetricsAPI(ctx context.Context, c Check) []Check {
 		Metadata struct{ RemainingItemCount int }
 		Items    []struct{ Metadata struct{ Name string } }
 	}
-	start, kind := time.Now(), "nodes"
-	err := Get(ctx, d.kube, metricsAPI+kind, &nodes)
+	start, kind, version := time.Now(), "nodes", d.version()
+	err := Get(ctx, d.kube, metricsAPI+version+"/"+kind, &nodes)
 	if err == nil {
 		d.measured = map[string]bool{}
 		for _, item := range nodes.Items {
 			d.measured[item.Metadata.Name] = true
 		}
 		kind = "pods" // a large cluster has megabytes, and only their number is shown: those without metrics count
-		err = Get(ctx, d.kube, metricsAPI+kind+"?limit=1", &pods)
+		err = Get(ctx, d.kube, metricsAPI+version+"/"+kind+"?limit=1", &pods)
 	}
 	n, isLate := len(pods.Items)+pods.Metadata.RemainingItemCount, errors.Is(err, context.DeadlineExceeded)
 	switch { // the deadline is that of this machine
@@ -268,20 +268,21 @@ func (d *doctor) checkMetricsAPI(ctx context.Context, c Check) []Check {
 	case err != nil:
 		return c.Fail(serverSymptoms.of(err.Error(), apiServiceUnavailable), "GET %s: %v", kind, err)
 	case len(d.measured) == 0:
-		return c.Fail(Problem{noMetrics.Reason, "see nodes"}, "v1beta1 responds, but has no metrics of any node")
+		return c.Fail(Problem{noMetrics.Reason, "see nodes"}, "%s responds, but has no metrics of any node", version)
 	case n == 0: // every cluster has pods
-		return c.Warn(podsMissing, "v1beta1 has metrics of %s, but of no pod", Count(len(nodes.Items), "node"))
+		return c.Warn(podsMissing, "%s has metrics of %s, but of no pod", version, Count(len(nodes.Items), "node"))
 	}
-	return c.OK("v1beta1 serves %s and up to %s, in %v", Count(len(nodes.Items), "node"), Count(n, "pod"),
+	return c.OK("%s serves %s and up to %s, in %v", version, Count(len(nodes.Items), "node"), Count(n, "pod"),
 		time.Since(start).Round(time.Millisecond))
 }
 
 func (d *doctor) checkNodesByAPI(ctx context.Context, c Check) []Check {
-	switch {
+	version := d.version()
+	switch a := d.apiServices[version]; {
 	case d.measured == nil:
 		return d.skip(c, noConnection, "the metrics API does not respond", "metrics-api")
-	case d.target.Kind == KubeVitals && d.apiServices["v1beta1"] != nil && !d.target.serves(d.apiServices["v1beta1"]):
-		return c.Skip(noConnection, "v1beta1 of the metrics API leads to another server than %s", d.target)
+	case d.target.Kind == KubeVitals && a != nil && !d.target.serves(a):
+		return c.Skip(noConnection, "%s of the metrics API leads to another server than %s", version, d.target)
 	}
 	all := 0
 	err := Each(ctx, d.kube.CoreV1().Nodes().List,
@@ -298,7 +299,7 @@ func (d *doctor) checkNodesByAPI(ctx context.Context, c Check) []Check {
 	}
 	seen, problem := fmt.Sprintf("%d of %d have no metrics", len(c.Objects), all), noMetrics
 	var status apierrors.APIStatus // kube-vitals explains in its 404 why a node has none
-	err = Get(ctx, d.kube, metricsAPI+"nodes/"+c.Objects[0], &struct{}{})
+	err = Get(ctx, d.kube, metricsAPI+version+"/nodes/"+c.Objects[0], &struct{}{})
 	if errors.As(err, &status) && status.Status().Details != nil {
 		for _, cause := range status.Status().Details.Causes {
 			r := reason.Reason(cause.Type)

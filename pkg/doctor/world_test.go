@@ -109,6 +109,13 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
+// takeOver lets an APIService of the release lead to metrics-server.
+func (w *world) takeOver(version string) {
+	w.spec(version)["service"].(map[string]any)["name"] = "metrics-server"
+	w.objects[apiservices+version+".metrics.k8s.io"].(map[string]any)["metadata"] = metav1.ObjectMeta{
+		Name: version + ".metrics.k8s.io", Labels: map[string]string{"app.kubernetes.io/name": "kube-vitals"}}
+}
+
 // install fills the world with a healthy kube-vitals.
 func (w *world) install() {
 	w.objects["/api"] = map[string]any{}

@@ -122,6 +122,19 @@ The version of Kubernetes decides: helm template does not know the kinds of an A
 {{- if $enabled }}true{{ end }}
 {{- end }}
 
+{{/*
+The versions that have an APIService, as YAML in the order of their names. The default is in the template too, since helm
+upgrade --reuse-values does not add the defaults of new values.
+*/}}
+{{- define "kube-vitals.apiVersions" -}}
+{{- .Values.apiService.versions | default (list "v1" "v1beta1") | sortAlpha | toYaml }}
+{{- end }}
+
+{{/* The names of these APIServices, separated by commas. */}}
+{{- define "kube-vitals.apiServices" -}}
+{{- range $i, $version := include "kube-vitals.apiVersions" . | fromYamlArray }}{{ if $i }},{{ end }}{{ $version }}.metrics.k8s.io{{ end }}
+{{- end }}
+
 {{/* Labels that select the pods. They may never change over a release's life: a Deployment's selector is immutable. */}}
 {{- define "kube-vitals.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "kube-vitals.name" . }}

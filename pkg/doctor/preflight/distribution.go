@@ -25,6 +25,7 @@ const (
 	controlPlane = "node-role.kubernetes.io/control-plane"
 	computeType  = "eks.amazonaws.com/compute-type"
 	noAPIService = "apiService.create=false"
+	onlyV1       = "apiService.versions[0]=v1"
 	pin          = "kubelet.tls=pin"
 )
 

@@ -84,7 +84,10 @@ func (p *preflight) checkOwner(ctx context.Context, c doctor.Check) (checks []do
 		c.URL = adapterPage
 	}
 	if o.off == "" {
-		p.values = append(p.values, noAPIService)
+		p.values = append(p.values, onlyV1)
+		if v1, err := doctor.GetAPIService(ctx, p.kube, "v1"); err == nil && !hasMark(&v1.Metadata, vitalsMark) {
+			p.values = append(p.values, noAPIService)
+		}
 		return append(checks, c.Warn(doctor.Problem{Reason: ownerManaged, Cure: keep}, "%s: %s", seen, o.name)...)
 	}
 	return append(checks, c.Fail(doctor.Problem{Reason: ownerInstalled, Cure: o.off}, "%s: %s", seen, o.name)...)
@@ -102,7 +105,8 @@ type owner struct {
 const (
 	movePage    = "https://github.com/kube-vitals/kube-vitals/blob/main/docs/moving-from-metrics-server.md"
 	adapterPage = "https://github.com/kube-vitals/kube-vitals/blob/main/docs/moving-from-prometheus-adapter.md"
-	keep        = "keep it: it would be restored. The command below installs kube-vitals beside it, without APIServices"
+	keep        = "keep it: it would be restored. The command below installs kube-vitals beside it: " +
+		"kubectl 1.37 reads kube-vitals, and autoscalers read the other one"
 	followPage  = "follow the page"
 	then        = "then run the command below" // the end of sentences about how to switch a server off
 

@@ -85,6 +85,9 @@ func (p *preflight) checkInstall(_ context.Context, c doctor.Check) []doctor.Che
 	case p.verified:
 		values = slices.DeleteFunc(values, func(value string) bool { return value == pin })
 	}
+	if slices.Contains(values, noAPIService) {
+		values = slices.DeleteFunc(values, func(value string) bool { return value == onlyV1 })
+	}
 	slices.Sort(values)
 	values = slices.Compact(values)
 	cure := p.command(values)

@@ -192,7 +192,7 @@ func (r result) want(t *testing.T, id string, status doctor.Status, why string) 
 const (
 	helmInstall = "helm install kube-vitals oci://ghcr.io/kube-vitals/charts/kube-vitals --version 0.2.0 " +
 		"--namespace kube-system"
-	beside        = " --set apiService.create=false"
+	beside        = " --set 'apiService.versions[0]=v1'"
 	ofHostNetwork = " --set containerPort=4443 --set hostNetwork.enabled=true" +
 		" --set updateStrategy.rollingUpdate.maxSurge=0 --set updateStrategy.rollingUpdate.maxUnavailable=1"
 )
