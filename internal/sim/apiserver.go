@@ -1,5 +1,5 @@
-// Package sim simulates the API server that kube-vitals talks to, for tests. Its package cases plays the rules
-// of the numbers. Kubelets are in internal/kubelettest.
+// Package sim simulates what kube-vitals talks to, for tests: this package the API server, kubelettest the kubelets.
+// Package cases plays the rules of the numbers.
 package sim
 
 import (
@@ -36,8 +36,8 @@ type API struct {
 	// Refusals are how requests for a path fail. See Objects.
 	Refusals map[string]Refusal
 
-	Ahead   time.Duration // of its clock
-	Latency time.Duration // the longest, of a request and of its response
+	ClockOffset time.Duration // how far its clock is ahead
+	Latency     time.Duration // the longest, of a request and of its response
 
 	// Authenticate returns the user of a token, or nil. Without it, no token is valid.
 	Authenticate func(token string) *authenticationv1.UserInfo
@@ -372,7 +372,7 @@ func (a *API) ok(r *http.Request, object any) *http.Response {
 func (a *API) response(code int, kind string, body io.ReadCloser) *http.Response {
 	return &http.Response{StatusCode: code, Status: http.StatusText(code), Body: body, Header: http.Header{
 		"Content-Type": {kind},
-		"Date":         {time.Now().Add(a.Ahead).UTC().Format(http.TimeFormat)},
+		"Date":         {time.Now().Add(a.ClockOffset).UTC().Format(http.TimeFormat)},
 	}}
 }
 

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
-	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
+	"github.com/kube-vitals/kube-vitals/internal/sim/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 )
 

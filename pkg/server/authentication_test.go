@@ -13,8 +13,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/internal/sim"
+	"github.com/kube-vitals/kube-vitals/internal/sim/kubelettest"
 )
 
 // TestRequestHeaders checks that request headers need a certificate of the request-header CA with

@@ -32,8 +32,8 @@ import (
 	"k8s.io/component-base/compatibility"
 	"k8s.io/metrics/pkg/apis/metrics"
 
-	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/internal/sim"
+	"github.com/kube-vitals/kube-vitals/internal/sim/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 )

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/server/mux"
 	"k8s.io/client-go/rest"
 
-	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
+	"github.com/kube-vitals/kube-vitals/internal/sim/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/api"
 )
 

@@ -542,7 +542,7 @@ func TestAPIServerClock(t *testing.T) {
 	for _, ahead := range []time.Duration{-day100, time.Minute, day100} {
 		t.Run(ahead.String(), func(t *testing.T) {
 			simulate(t, 0, func(t *testing.T, w *world) {
-				w.api.Ahead = ahead
+				w.api.ClockOffset = ahead
 				w.start()
 				w.waitReady()
 				if n := w.advance(lifetime); n != 2 {

@@ -280,7 +280,7 @@ func (w *world) waitReady() {
 // connect verifies a replica as the clients do.
 func (w *world) connect(r *replica) error {
 	leaf := r.served.Load().leaf
-	now := time.Now().Add(w.api.Ahead)
+	now := time.Now().Add(w.api.ClockOffset)
 	for path := range w.lags {
 		id := string(leaf.Raw) + string(w.trusted[path])
 		if !w.verified[id] {

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
+	"github.com/kube-vitals/kube-vitals/internal/sim/kubelettest"
 )
 
 // doctorReport is the JSON of kubectl vitals doctor.

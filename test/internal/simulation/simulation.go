@@ -33,7 +33,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
+	"github.com/kube-vitals/kube-vitals/internal/sim/kubelettest"
 )
 
 // housekeeping is the time between two samples of a simulated kubelet. With 10 to 20 s, as real
