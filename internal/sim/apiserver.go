@@ -211,9 +211,13 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // RoundTrip implements http.RoundTripper.
 func (a *API) RoundTrip(r *http.Request) (*http.Response, error) {
 	verb, at := verbAndPath(r)
-	time.Sleep(rand.N(a.Latency + 1))
 	a.mu.Lock()
 	a.requests[r.URL.Path]++
+	a.mu.Unlock()
+	if err := a.delay(r.Context()); err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
 	var refused *Refusal
 	if a.refuse != nil {
 		refused = a.refuse(verb, at)
@@ -226,8 +230,25 @@ func (a *API) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errRefused
 	}
 	response, err := a.respond(r, verb, refused)
-	time.Sleep(rand.N(a.Latency + 1))
-	return response, err
+	if err != nil {
+		return nil, err
+	}
+	if err := a.delay(r.Context()); err != nil {
+		_ = response.Body.Close() // ends a watch
+		return nil, err
+	}
+	return response, nil
+}
+
+// delay waits up to the latency. It returns an error if the request has ended.
+func (a *API) delay(ctx context.Context) error {
+	if d := rand.N(a.Latency + 1); d > 0 {
+		select {
+		case <-time.After(d):
+		case <-ctx.Done():
+		}
+	}
+	return ctx.Err()
 }
 
 func verbAndPath(r *http.Request) (verb, at string) {
@@ -295,6 +316,9 @@ func decode(r *http.Request) (sent map[string]any, err error) {
 
 // create creates an object in a collection.
 func (a *API) create(r *http.Request, sent map[string]any) *http.Response {
+	if t, _ := parse(r.URL.Path); Meta(sent)["namespace"] != nil && Meta(sent)["namespace"] != t.namespace {
+		return a.refused(Refuse(400, metav1.StatusReasonBadRequest, "the object is of another namespace than the request"))
+	}
 	name, _ := Meta(sent)["name"].(string)
 	if name == "" {
 		name = fmt.Sprint(Meta(sent)["generateName"], a.version)

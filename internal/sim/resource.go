@@ -84,8 +84,10 @@ func toMap(path string, object any) (m map[string]any) {
 	if !ok || t.name == "" {
 		return m
 	}
-	if kind := kindOf(t); m["kind"] == nil && kind != "" {
-		m["apiVersion"], m["kind"] = apiVersion(t), kind
+	if m["kind"] == nil {
+		if kind := kindOf(t); kind != "" {
+			m["apiVersion"], m["kind"] = apiVersion(t), kind
+		}
 	}
 	metadata := Meta(m)
 	if metadata["name"] == nil {

@@ -4,9 +4,6 @@ import (
 	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
@@ -58,12 +55,10 @@ func TestEngineEventIsRepeated(t *testing.T) {
 
 func TestEngineEventNeedsTheDeployment(t *testing.T) {
 	run(t, 0, func(c *cluster) {
-		c.set(func() {
-			c.deploymentErr = apierrors.NewForbidden(schema.GroupResource{Resource: "deployments"}, "kube-vitals", nil)
-		})
+		c.refuse("deployments", forbidden)
 		c.refresh(reason.DNS, 5*interval)
 		c.want()
-		c.set(func() { c.deploymentErr = nil })
+		c.refuse("deployments", nil)
 		c.refresh(reason.DNS, 2*interval)
 		c.want("kube-vitals MetricsUnavailable dns x1")
 	})

@@ -1,28 +1,34 @@
 package event
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kube-vitals/kube-vitals/internal/sim"
 	"github.com/kube-vitals/kube-vitals/pkg/health"
-	"github.com/kube-vitals/kube-vitals/pkg/health/healthtest"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/reason/reasontest"
 )
+
+// Failures of requests for the API server.
+var (
+	refused   = &sim.Refusal{}
+	forbidden = sim.Refuse(403, metav1.StatusReasonForbidden, "no RBAC")
+	outages   = []*sim.Refusal{
+		refused, sim.Refuse(503, metav1.StatusReasonServiceUnavailable, "etcd is down"),
+		sim.Refuse(429, metav1.StatusReasonTooManyRequests, "busy"),
+	}
+)
+
+// hanging is a latency of an API server that responds to no request in time.
+const hanging = 100 * 365 * 24 * time.Hour
 
 func TestNodeFailsAndRecovers(t *testing.T) {
 	run(t, 20, func(c *cluster) {
@@ -98,7 +104,7 @@ func TestEventIsRepeated(t *testing.T) {
 			t.Errorf("the first time is %v", first)
 		}
 		// After the API server has deleted it, there is a new one.
-		c.set(func() { c.events = nil })
+		c.deleteEvents()
 		c.pass(31 * time.Minute)
 		c.want("n1 MetricsUnavailable tls-expired x50")
 	})
@@ -157,17 +163,14 @@ func TestFlappingNode(t *testing.T) {
 // TestRecoveryDuringOutage checks that the recovery of a node is reported if the API server becomes
 // unavailable at the same time, for less than two minutes.
 func TestRecoveryDuringOutage(t *testing.T) {
-	for _, err := range []error{
-		errors.New("dial tcp: connection refused"), apierrors.NewServiceUnavailable("etcd is down"),
-		apierrors.NewTooManyRequests("busy", 1),
-	} {
+	for _, refusal := range outages {
 		run(t, 20, func(c *cluster) {
 			c.fail(reason.ConnectRefused, 1, 1)
 			c.pass(5 * interval)
-			c.set(func() { c.err = err })
+			c.refuse("events", refusal)
 			c.fail("", 1, 1)
 			c.pass(90 * time.Second)
-			c.set(func() { c.err = nil })
+			c.refuse("events", nil)
 			c.pass(time.Minute)
 			c.want("n1 MetricsUnavailable connect-refused x1", "n1 MetricsRestored x1")
 		})
@@ -178,13 +181,13 @@ func TestRecoveryDuringOutage(t *testing.T) {
 // may have recovered since.
 func TestTimesOfOutage(t *testing.T) {
 	run(t, 100, func(c *cluster) {
-		c.set(func() { c.err = errors.New("dial tcp: connection refused") })
+		c.refuse("events", refused)
 		c.fail(reason.ConnectRefused, 1, 3)
 		c.pass(5 * interval)
 		began := time.Now()
 		c.fail("", 1, 3)
 		c.pass(30 * time.Second)
-		c.set(func() { c.err = nil })
+		c.refuse("events", nil)
 		c.pass(time.Minute)
 		times := map[string]int{}
 		for _, e := range c.recorded() {
@@ -201,12 +204,12 @@ func TestTimesOfOutage(t *testing.T) {
 // have recovered.
 func TestLongOutage(t *testing.T) {
 	run(t, 100, func(c *cluster) {
-		c.set(func() { c.err = apierrors.NewInternalError(errors.New("failed calling webhook")) })
+		c.refuse("events", sim.Refuse(500, metav1.StatusReasonInternalError, "failed calling webhook"))
 		c.fail(reason.ConnectRefused, 1, 10)
 		c.pass(5 * interval)
 		c.fail("", 1, 10)
 		c.pass(10 * time.Minute)
-		c.set(func() { c.err = nil })
+		c.refuse("events", nil)
 		c.pass(time.Minute)
 		c.want()
 		c.fail(reason.ConnectRefused, 1, 1)
@@ -242,7 +245,7 @@ func TestManyNodes(t *testing.T) {
 						t.Errorf("got events %q", c.lines())
 					}
 					c.fail("", 1, 100)
-					c.set(func() { c.events = nil })
+					c.deleteEvents()
 					c.pass(6 * interval)
 					c.want("kube-vitals MetricsRestored x1")
 					if got := c.recorded()[0].Message; got != "kube-vitals can read the metrics of 100 of 100 nodes again" {
@@ -369,14 +372,10 @@ func TestRestart(t *testing.T) {
 // TestAPIServerUnavailable checks that scrapes go on, that few requests and log lines are written,
 // and that the events follow once the API server is back.
 func TestAPIServerUnavailable(t *testing.T) {
-	for name, err := range map[string]error{
-		"refused":    errors.New("dial tcp: connection refused"),
-		"status 503": apierrors.NewServiceUnavailable("etcd is down"),
-		"status 429": apierrors.NewTooManyRequests("busy", 1),
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, refusal := range outages {
+		t.Run(fmt.Sprint("status ", refusal.Code), func(t *testing.T) {
 			run(t, 100, func(c *cluster) {
-				c.set(func() { c.err = err })
+				c.refuse("events", refusal)
 				c.fail(reason.Unauthorized, 1, 5)
 				c.fail(reason.DNS, 6, 10)
 				c.pass(time.Hour)
@@ -387,7 +386,7 @@ func TestAPIServerUnavailable(t *testing.T) {
 				if got := len(c.log()); got != 1 || !strings.Contains(c.lastLog(), "Cannot write events") {
 					t.Errorf("got log %q", c.log())
 				}
-				c.set(func() { c.err = nil })
+				c.refuse("events", nil)
 				c.pass(35 * time.Minute)
 				for i := range 10 {
 					name := fmt.Sprint("n", i+1)
@@ -406,7 +405,7 @@ func TestAPIServerUnavailable(t *testing.T) {
 // TestForbidden checks that missing permissions are logged once in each namespace.
 func TestForbidden(t *testing.T) {
 	run(t, 100, func(c *cluster) {
-		c.set(func() { c.err = apierrors.NewForbidden(corev1.Resource("events"), "", errors.New("no RBAC")) })
+		c.refuse("events", forbidden)
 		for i := range 10 {
 			c.fail(reason.Unauthorized, i+1, i+1)
 			c.pass(5 * interval)
@@ -420,7 +419,7 @@ func TestForbidden(t *testing.T) {
 			t.Errorf("got log %q", c.log())
 		}
 		c.want()
-		c.set(func() { c.err = nil })
+		c.refuse("events", nil)
 		c.pass(31 * time.Minute)
 		c.want("kube-vitals MetricsUnavailable unauthorized x2") // the recorder counts the one that was rejected
 	})
@@ -429,14 +428,15 @@ func TestForbidden(t *testing.T) {
 // TestDeploymentCannotBeRead checks that the event follows once it can.
 func TestDeploymentCannotBeRead(t *testing.T) {
 	run(t, 20, func(c *cluster) {
-		c.set(func() { c.deploymentErr = apierrors.NewNotFound(corev1.Resource("deployments"), "kube-vitals") })
+		deployment := c.api.Get(deploymentPath)
+		c.api.Put(deploymentPath, nil)
 		c.fail(reason.Unauthorized, 1, 20)
 		c.pass(20 * interval)
 		c.want()
 		if got := len(c.log()); got != 1 || !strings.Contains(c.lastLog(), "check --deployment") {
 			t.Errorf("got log %q", c.log())
 		}
-		c.set(func() { c.deploymentErr = nil })
+		c.api.Put(deploymentPath, deployment)
 		c.pass(interval)
 		c.want("kube-vitals MetricsUnavailable unauthorized x1")
 	})
@@ -445,7 +445,7 @@ func TestDeploymentCannotBeRead(t *testing.T) {
 // TestHangingAPIServer checks that requests without a response delay no scrape.
 func TestHangingAPIServer(t *testing.T) {
 	run(t, 100, func(c *cluster) {
-		c.set(func() { c.delay = time.Hour })
+		c.api.Latency = hanging
 		c.fail(reason.Unauthorized, 1, 10)
 		c.pass(10 * interval)
 		before := c.countScrapes()
@@ -505,9 +505,9 @@ func TestFlood(t *testing.T) {
 // TestFloodDuringOutage checks that only the events of the last minutes follow when the API server is back.
 func TestFloodDuringOutage(t *testing.T) {
 	run(t, 0, func(c *cluster) {
-		c.set(func() { c.err = errors.New("dial tcp: connection refused") })
+		c.refuse("events", refused)
 		c.flood(15, func() {})
-		c.set(func() { c.err = nil })
+		c.refuse("events", nil)
 		before := c.sent()
 		c.flood(1, func() {})
 		limit := 2 * perSecond * int((maxAge + time.Minute).Seconds()) // one to change an event, one to create it instead
@@ -567,32 +567,20 @@ func TestCapacityTooLow(t *testing.T) {
 	})
 }
 
-// TestShutdown ends a Reporter whose API server does not respond; goleak finds what is left.
+// TestShutdown ends a Reporter while it waits for the API server.
 func TestShutdown(t *testing.T) {
-	arrived := make(chan struct{}, 10)
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body) // until then, the server does not detect that the connection ends
-		arrived <- struct{}{}
-		<-r.Context().Done()
-	}))
-	defer server.Close()
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := New(Config{
-		Events: client.CoreV1(), Deployments: client.AppsV1(), Namespace: "kube-system", Deployment: "kube-vitals",
-		Interval: time.Millisecond, Source: &healthtest.Source{List: []health.Node{{Name: "n1", Attempts: health.Attempts{
-			Reason: reason.DNS, Failures: 3, FailingSince: time.Now().Add(-time.Minute),
-		}}}},
+	run(t, 1, func(c *cluster) {
+		c.api.Latency = hanging
+		c.fail(reason.DNS, 1, 1)
+		for c.api.Requested("/api/v1/namespaces/default/events") == 0 {
+			c.pass(time.Second)
+		}
+		began := time.Now()
+		c.stop()
+		if took := time.Since(began); took > 0 {
+			t.Errorf("it ended after %v", took)
+		}
 	})
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { r.Run(ctx); close(ended) }()
-	<-arrived
-	cancel()
-	<-ended
-	server.CloseClientConnections()
 }
 
 func TestMessages(t *testing.T) {

@@ -3,7 +3,9 @@ package event
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -14,14 +16,13 @@ import (
 	"go.uber.org/goleak"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	appsv1client "k8s.io/client-go/kubernetes/typed/apps/v1"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
+	"github.com/kube-vitals/kube-vitals/internal/sim"
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
@@ -40,135 +41,26 @@ var theDeployment = corev1.ObjectReference{
 	APIVersion: "apps/v1", Kind: "Deployment", Namespace: "kube-system", Name: "kube-vitals", UID: "uid-kube-vitals",
 }
 
-// fakeAPI has the events and the Deployment of a cluster.
-type fakeAPI struct {
-	mu            sync.Mutex
-	events        []*corev1.Event
-	requests      int           // to write events
-	err           error         // of the requests to write events
-	deploymentErr error         // of the requests for the Deployment
-	delay         time.Duration // of the requests to write events
-}
-
-func (f *fakeAPI) Events(namespace string) corev1client.EventInterface {
-	return &fakeEvents{fakeAPI: f, namespace: namespace}
-}
-
-func (f *fakeAPI) Deployments(namespace string) appsv1client.DeploymentInterface {
-	return &fakeDeployments{fakeAPI: f, namespace: namespace}
-}
-
-func (f *fakeAPI) set(change func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	change()
-}
-
-// recorded returns copies of the events. Tests must not read the events without the lock: that they
-// wait for everything due to have happened does not order their reads before later writes.
-func (f *fakeAPI) recorded() []*corev1.Event {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var events []*corev1.Event
-	for _, e := range f.events {
-		events = append(events, e.DeepCopy())
-	}
-	return events
-}
-
-// sent returns the number of requests to write events.
-func (f *fakeAPI) sent() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.requests
-}
-
-type fakeEvents struct {
-	corev1client.EventInterface
-	*fakeAPI
-	namespace string
-}
-
-// begin counts a request and returns its error.
-func (f *fakeEvents) begin(ctx context.Context) error {
-	f.mu.Lock()
-	delay := f.delay
-	f.mu.Unlock()
-	// A timer of 0 s crashes now and then: in a bubble of synctest, the race detector takes the
-	// goroutines that receive from timers that are due for one (golang/go#78156).
-	if delay > 0 {
-		select {
-		case <-time.After(delay):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.requests++
-	return f.err
-}
-
-func (f *fakeEvents) Create(ctx context.Context, e *corev1.Event, _ metav1.CreateOptions) (*corev1.Event, error) {
-	if err := f.begin(ctx); err != nil {
-		return nil, err
-	}
-	if e.Namespace != f.namespace || len(e.Message) > 1024 {
-		return nil, apierrors.NewBadRequest("invalid event")
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.events = append(f.events, e.DeepCopy())
-	return e.DeepCopy(), nil
-}
-
-func (f *fakeEvents) Patch(
-	ctx context.Context, name string, _ types.PatchType, patch []byte, _ metav1.PatchOptions, _ ...string,
-) (*corev1.Event, error) {
-	if err := f.begin(ctx); err != nil {
-		return nil, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, e := range f.events {
-		if e.Name == name {
-			err := json.Unmarshal(patch, e)
-			return e.DeepCopy(), err
-		}
-	}
-	return nil, apierrors.NewNotFound(corev1.Resource("events"), name)
-}
-
-type fakeDeployments struct {
-	appsv1client.DeploymentInterface
-	*fakeAPI
-	namespace string
-}
-
-func (f *fakeDeployments) Get(_ context.Context, name string, _ metav1.GetOptions) (*appsv1.Deployment, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: name, UID: "uid-" + types.UID(name)},
-	}, f.deploymentErr
-}
+const deploymentPath = "/apis/apps/v1/namespaces/kube-system/deployments/kube-vitals"
 
 // cluster runs a Scraper, whose kubelets fail as configured, and a Reporter that reads its health, with
 // that of an engine.
 type cluster struct {
 	*testing.T
-	*fakeAPI
 	*Reporter
+	api     *sim.API // its latency is 0
 	scraper *scrape.Scraper
 	log     func() []string // returns the lines
 	stop    func()
 
-	mu      sync.Mutex
-	causes  map[string]reason.Reason // of nodes that fail
-	slow    map[reason.Reason]bool   // failures that take until the timeout
-	scrapes int
-	overall health.Overall
-	made    []health.Node // in place of the Scraper's; nil: those
+	mu       sync.Mutex
+	causes   map[string]reason.Reason // of nodes that fail
+	slow     map[reason.Reason]bool   // failures that take until the timeout
+	scrapes  int
+	overall  health.Overall
+	made     []health.Node           // in place of the Scraper's; nil: those
+	refusals map[string]*sim.Refusal // by resource
+	requests map[string]int          // by resource
 }
 
 func (c *cluster) Overall() health.Overall {
@@ -238,7 +130,20 @@ func run(t *testing.T, n int, f func(*cluster)) {
 }
 
 func newCluster(t *testing.T, n int) *cluster {
-	c := &cluster{T: t, fakeAPI: &fakeAPI{}, causes: map[string]reason.Reason{}, slow: map[reason.Reason]bool{}}
+	c := &cluster{
+		T: t, api: sim.NewAPI(), causes: map[string]reason.Reason{}, slow: map[reason.Reason]bool{},
+		refusals: map[string]*sim.Refusal{}, requests: map[string]int{},
+	}
+	c.api.Latency = 0
+	c.api.Put(deploymentPath, appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{UID: theDeployment.UID}})
+	c.api.RefuseBy(func(_, path string) *sim.Refusal {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		_, object, _ := strings.Cut(path, "/namespaces/") // NAMESPACE/RESOURCE/…
+		resource := strings.Split(object, "/")[1]
+		c.requests[resource]++
+		return c.refusals[resource]
+	})
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	c.log = func() []string {
 		text := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
@@ -255,8 +160,9 @@ func newCluster(t *testing.T, n int) *cluster {
 // start starts a Scraper and a Reporter.
 func (c *cluster) start(ctx context.Context) {
 	c.scraper = scrape.New(scrape.Config{Fetcher: c, Sink: c, Observer: c, Interval: interval})
+	client := kubernetes.NewForConfigOrDie(c.api.Config())
 	c.Reporter = New(Config{
-		Events: c.fakeAPI, Deployments: c.fakeAPI, Namespace: "kube-system", Deployment: "kube-vitals",
+		Events: client.CoreV1(), Deployments: client.AppsV1(), Namespace: "kube-system", Deployment: "kube-vitals",
 		Interval: interval, Source: c,
 	})
 	ctx, cancel := context.WithCancel(ctx)
@@ -286,6 +192,20 @@ func (c *cluster) setSlow(cause reason.Reason, slow bool) {
 	c.slow[cause] = slow
 }
 
+// refuse sets how requests for a resource fail; nil: they do not.
+func (c *cluster) refuse(resource string, r *sim.Refusal) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refusals[resource] = r
+}
+
+// sent returns the number of requests to write events.
+func (c *cluster) sent() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.requests["events"]
+}
+
 // countScrapes returns the number of scrapes so far.
 func (c *cluster) countScrapes() int {
 	c.mu.Lock()
@@ -312,10 +232,8 @@ func (c *cluster) want(want ...string) {
 
 // lines returns the events, sorted.
 func (c *cluster) lines() []string {
-	c.fakeAPI.mu.Lock()
-	defer c.fakeAPI.mu.Unlock()
 	var lines []string
-	for _, e := range c.events {
+	for _, e := range c.recorded() {
 		cause := ""
 		if _, rest, ok := strings.Cut(e.Message, "("); ok {
 			cause, _, _ = strings.Cut(rest, ")")
@@ -327,11 +245,35 @@ func (c *cluster) lines() []string {
 	return lines
 }
 
+// recorded returns the events in the order of their creation: a name ends with its time.
+func (c *cluster) recorded() (events []*corev1.Event) {
+	for _, object := range c.api.List("/api/v1/events") {
+		e := &corev1.Event{}
+		text, err := json.Marshal(object)
+		if err = errors.Join(err, json.Unmarshal(text, e)); err != nil {
+			c.Fatal(err)
+		}
+		if len(e.Message) > 1024 {
+			c.Errorf("an API server rejects the message %q", e.Message)
+		}
+		events = append(events, e)
+	}
+	slices.SortStableFunc(events, func(a, b *corev1.Event) int {
+		return strings.Compare(path.Ext(a.Name), path.Ext(b.Name))
+	})
+	return events
+}
+
+// deleteEvents deletes all events, as the API server does after an hour.
+func (c *cluster) deleteEvents() {
+	for _, e := range c.recorded() {
+		c.api.Put(path.Join("/api/v1/namespaces", e.Namespace, "events", e.Name), nil)
+	}
+}
+
 // latest returns the event that was recorded last.
 func (c *cluster) latest() *corev1.Event {
-	c.fakeAPI.mu.Lock()
-	defer c.fakeAPI.mu.Unlock()
-	return slices.MaxFunc(c.events, func(a, b *corev1.Event) int {
+	return slices.MaxFunc(c.recorded(), func(a, b *corev1.Event) int {
 		return a.LastTimestamp.Compare(b.LastTimestamp.Time)
 	})
 }
