@@ -19,9 +19,9 @@ const (
 	// ignoreSamplesFor is how long samples are not used to estimate a node's clock after one was
 	// ahead of it.
 	ignoreSamplesFor = time.Hour
-	// maxSuspicion is the longest time for which start times prove nothing after a clock was set back. It is
-	// longer than most outages of a node, or than a kubelet omits a running container.
-	maxSuspicion = 10 * time.Minute
+	// maxAmbiguity is how long, at most, a clock is ambiguous after it was set back. It is longer than most outages
+	// of a node, or than a kubelet omits a running container.
+	maxAmbiguity = 10 * time.Minute
 )
 
 // bounds are limits of the offset of a node's clock.
@@ -52,9 +52,9 @@ type nodeClock struct {
 	jumpedAt   usage.Time // when the last jump was noticed; 0: never
 	beforeJump bounds     // of all responses before that jump
 
-	// When a clock that was set back has passed the times that it shows for the second time; 0: it never was.
-	// Until then, a start time does not show which of two containers started first.
-	suspectUntil usage.Time
+	// A clock that was set back is ambiguous until it has passed the times that it shows for the second time: a
+	// start time does not show which of two containers started first. 0: it never was set back.
+	ambiguousUntil usage.Time
 
 	aheadAt usage.Time // when a sample was last ahead of its response's Date; 0: never
 
@@ -82,8 +82,8 @@ func (c *nodeClock) observe(s *usage.Scrape, maxAge time.Duration) (jumped bool)
 	if c.known && !c.noteContradiction(next, elapsed, s.At) {
 		c.jumpedAt, c.beforeJump, jumped = s.At, c.bounds, true
 		if next.max < c.min {
-			until := max(c.suspectUntil, s.At).Add(c.max - next.min)
-			c.suspectUntil = min(until, s.At.Add(maxSuspicion))
+			until := max(c.ambiguousUntil, s.At).Add(c.max - next.min)
+			c.ambiguousUntil = min(until, s.At.Add(maxAmbiguity))
 		}
 	}
 	c.bounds, c.known = next, true
@@ -115,8 +115,8 @@ func (c *nodeClock) offset() time.Duration {
 	return min(max(0, c.min), c.max)
 }
 
-// isSuspect reports whether the clock was set back, and still shows times for the second time.
-func (c *nodeClock) isSuspect(now usage.Time) bool { return now < c.suspectUntil }
+// isAmbiguous reports whether the clock shows times for the second time.
+func (c *nodeClock) isAmbiguous(now usage.Time) bool { return now < c.ambiguousUntil }
 
 // isAfterJump reports whether a sample of up to a minute after a jump was certainly taken after
 // it. By the clock before the jump, it would be from the future, or older than the previous sample.

@@ -23,7 +23,7 @@ const (
 	maxLead         = time.Minute      // 9: a start that is further ahead of the clock proves nothing
 	usedFactor      = 1.1              // 9: a container uses at most this times what the node has,
 	usedMargin      = 2 * time.Minute  // 9: and what it has in this time
-	suspectFor      = 10 * time.Minute // 9: how long, at most, a clock that was set back makes starts ambiguous
+	ambiguousFor    = 10 * time.Minute // 9: how long, at most, a clock that was set back makes starts ambiguous
 	jumpedFor       = time.Minute      // 3: how long after a jump no start time counts
 	slewOnce        = 50               // 3: a clock is slewed by less than 1/50 of the time,
 	slewTwice       = 10               // 3: or 1/10 if it is by a second step in the same direction
@@ -57,16 +57,16 @@ type model struct {
 
 // modelNode is what one node reported.
 type modelNode struct {
-	name          string
-	evidence      []evidence // of its clock's offset, since the last jump
-	dateless      bool       // whether the last response had no Date header
-	jumps         int
-	jumpedAt      usage.Time    // 0: never
-	highestBefore time.Duration // the upper bound of the offset before the jump
-	suspectUntil  usage.Time    // when it has passed the times that it shows for the second time; 0: it never was set back
-	broken        usage.Time    // when evidence last contradicted the bounds; 0: never, or it was a step
-	brokenAbove   bool
-	ahead         usage.Time // when a sample was last ahead of its response's Date; 0: never
+	name           string
+	evidence       []evidence // of its clock's offset, since the last jump
+	dateless       bool       // whether the last response had no Date header
+	jumps          int
+	jumpedAt       usage.Time    // 0: never
+	highestBefore  time.Duration // the upper bound of the offset before the jump
+	ambiguousUntil usage.Time    // when its clock has passed the times that it shows twice; 0: it never was set back
+	broken         usage.Time    // when evidence last contradicted the bounds; 0: never, or it was a step
+	brokenAbove    bool
+	ahead          usage.Time // when a sample was last ahead of its response's Date; 0: never
 
 	lastAt       usage.Time // of the last scrape
 	lastComplete bool       // whether it was complete, and all of its containers were stored
@@ -240,7 +240,7 @@ func (m *model) watchClock(n *modelNode, r report) (jumped bool) {
 			n.jumps++
 			n.jumpedAt, n.highestBefore = r.at, highest
 			if by := highest - e.min; !above {
-				n.suspectUntil = min(max(n.suspectUntil, r.at).Add(by), r.at.Add(suspectFor))
+				n.ambiguousUntil = min(max(n.ambiguousUntil, r.at).Add(by), r.at.Add(ambiguousFor))
 			}
 			m.counts.ClockJumps++
 		}
@@ -322,7 +322,7 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 	// What ended long ago is forgotten.
 	maps.DeleteFunc(n.ended, func(_ containerKey, c *modelContainer) bool { return r.at.Sub(c.endedAt) > endedFor })
 	maps.DeleteFunc(n.removed, func(_ podKey, at usage.Time) bool {
-		return r.at.Sub(at) > removedFor && r.at >= n.suspectUntil
+		return r.at.Sub(at) > removedFor && r.at >= n.ambiguousUntil
 	})
 }
 
@@ -336,8 +336,8 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 	inAPI := m.state(n.name, r.key)
 	now := usage.NodeTime(in.at.Add(n.offset()))
 	_, removed := n.removed[r.key.podKey]
-	suspect := in.at < n.suspectUntil
-	unknown := inAPI.EarliestStart == 0 || !suspect && inAPI.EarliestStart > now.Add(maxLead)
+	ambiguous := in.at < n.ambiguousUntil
+	unknown := inAPI.EarliestStart == 0 || !ambiguous && inAPI.EarliestStart > now.Add(maxLead)
 	earliest := inAPI.EarliestStart
 	isEarlierThan := func(s usage.Sample, t usage.NodeTime) bool {
 		return s.StartedAt != 0 && s.StartedAt.Add(startMargin) < t
@@ -349,8 +349,8 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 			earliest = 0
 		}
 	}
-	if suspect { // starts may have moved since the clock was set back
-		earliest = min(earliest, now.Add(-suspectFor))
+	if ambiguous { // starts may have moved since the clock was set back
+		earliest = min(earliest, now.Add(-ambiguousFor))
 	}
 	isEarlier := func(s usage.Sample) bool { return isEarlierThan(s, earliest) }
 	whyOther := func(s usage.Sample) usage.Loss {
@@ -360,7 +360,7 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 		}
 		most := float64(in.capacity) * (age.Seconds()*usedFactor + usedMargin.Seconds())
 		switch {
-		case removed && (suspect || inAPI.EarliestStart == 0 && !inAPI.Running):
+		case removed && (ambiguous || inAPI.EarliestStart == 0 && !inAPI.Running):
 			return usage.LostOwner // the next pod has not started, or nothing shows which of the two has
 		case unknown:
 			return usage.NotLost
@@ -432,7 +432,7 @@ func (n *modelNode) snapshot() {
 			}
 		}
 		s.At, s.Window, s.AsOf = oldest.At, oldest.Window, oldest.asOf // of the oldest metric
-		s.Suspect = s.AsOf < n.suspectUntil
+		s.Ambiguous = s.AsOf < n.ambiguousUntil
 		if whole && n.changed[key] {
 			n.pods[key] = s
 			delete(n.changed, key)
@@ -549,8 +549,8 @@ func (in *incoming) afterJump() bool {
 	return in.node.jumpedAt != 0 && in.at.Sub(in.node.jumpedAt) <= jumpedFor
 }
 
-// ambiguous reports whether a container may have started while the clock showed times for the second time (3).
-func (in *incoming) ambiguous() bool { return in.at.Sub(in.node.suspectUntil) <= jumpedFor }
+// startsAreAmbiguous reports whether a container may have started while the clock showed times for the second time (3).
+func (in *incoming) startsAreAmbiguous() bool { return in.at.Sub(in.node.ambiguousUntil) <= jumpedFor }
 
 // isTooMuch reports whether a rate exceeds what the API can carry, or the node's capacity by more
 // than 10 % and what it allows in 2 seconds (1).
@@ -568,16 +568,16 @@ type metric struct {
 	known bool
 	asOf  usage.Time // when the Amount was sampled
 
-	since   usage.Sample // what the next sample is compared with
-	skipped usage.Sample // the newest one after since that had no rate; none if Has is 0
-	refused usage.Sample // the newest one after since whose rate was above the capacity; none if Has is 0
-	waits   usage.Time   // since when there is no Amount
-	absent  bool         // from an earlier complete scrape
-	jumps   int          // jumps of the node's clock before since arrived
-	doubt   int          // how many further samples must not be compared with since
-	older   int          // consecutive samples that were older than since
-	fell    bool         // whether since started the series because its start time is lower than the one before
-	proven  bool         // whether since is of the pod in the API server
+	since        usage.Sample // what the next sample is compared with
+	skipped      usage.Sample // the newest one after since that had no rate; none if Has is 0
+	refused      usage.Sample // the newest one after since whose rate was above the capacity; none if Has is 0
+	waits        usage.Time   // since when there is no Amount
+	absent       bool         // from an earlier complete scrape
+	jumps        int          // jumps of the node's clock before since arrived
+	incomparable int          // how many further samples must not be compared with since
+	older        int          // consecutive samples that were older than since
+	fell         bool         // whether since started the series because its start time is lower than the one before
+	proven       bool         // whether since is of the pod in the API server
 
 	dense  []usage.Sample // all samples before since from which rates may be computed, oldest first
 	sparse int            // consecutive rates without any need for them
@@ -589,7 +589,7 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		v.waits = in.at
 	}
 	if v.jumps != in.node.jumps && v.since.Has != 0 {
-		v.doubt = 2 // 3: this one is not comparable, and may also be from before the jump
+		v.incomparable = 2 // 3: this one is not comparable, and may also be from before the jump
 	}
 	v.jumps = in.node.jumps
 	elapsed := s.At.Sub(v.since.At)
@@ -597,25 +597,25 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 	switch {
 	case !has(s, usage.HasCPU|usage.HasMemory):
 		// half a sample is no metric; the last one remains
-	case v.doubt == 1 && elapsed == 0:
+	case v.incomparable == 1 && elapsed == 0:
 		// repeated
 	case v.since.Has != 0 && s.CPUSeconds == 0 && v.since.CPUSeconds > 0 && !v.startedLater(s):
 		in.lost = usage.LostZero // 6: not known
-	case v.doubt > 0:
-		doubt := v.doubt - 1
+	case v.incomparable > 0:
+		left := v.incomparable - 1
 		if in.jumped && (s.At.AheadOf(in.at) > in.node.highestBefore || elapsed < 0) {
-			doubt = 0 // it cannot be from before the jump
+			left = 0 // it cannot be from before the jump
 		}
 		v.restart(s, in)
-		v.doubt = doubt // a second sample from the future is by another clock
+		v.incomparable = left // a second sample from the future is by another clock
 	case v.since.Has != 0 && v.since.Untimed != s.Untimed: // 1: times by two clocks
 		v.restart(s, in)
 	case v.since.Has == 0:
 		reported := in.ours(s).Sub(v.waits) // for so long, without a value
-		absent := v.absent && !in.ambiguous() && reported <= s.At.Sub(s.StartedAt)+overlookedFor
+		absent := v.absent && !in.startsAreAmbiguous() && reported <= s.At.Sub(s.StartedAt)+overlookedFor
 		v.restart(s, in)
 		if in.afterJump() && !s.Untimed && s.At.AheadOf(in.node.jumpedAt) <= in.node.highestBefore {
-			v.doubt = 1 // 3: kubelets repeat samples, so it may be from before the jump
+			v.incomparable = 1 // 3: kubelets repeat samples, so it may be from before the jump
 		}
 		if absent {
 			v.meanSinceStart(s, in)
@@ -633,7 +633,7 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 	case s.CPUSeconds < v.since.CPUSeconds, // 4: a restart, if something explains it
 		v.skipped.Has != 0 && s.At > v.skipped.At && s.CPUSeconds < v.skipped.CPUSeconds:
 		switch {
-		case v.since.StartedAt == 0 || s.StartedAt == 0 || v.startedLater(s) || in.away || in.ambiguous():
+		case v.since.StartedAt == 0 || s.StartedAt == 0 || v.startedLater(s) || in.away || in.startsAreAmbiguous():
 			isDated := v.startedLater(s)
 			v.restart(s, in)
 			if isDated {
@@ -711,7 +711,7 @@ func (v *metric) refuse(s usage.Sample, nanocores float64, in *incoming) {
 			if nanocores > 0 && !in.isTooMuch(nanocores, elapsed) && isSteady {
 				r.StartedAt, r.Untimed = s.StartedAt, s.Untimed
 				v.proven = false
-				if v.restart(r, in); v.doubt == 0 {
+				if v.restart(r, in); v.incomparable == 0 {
 					v.next(s, in)
 				}
 				return
@@ -823,14 +823,14 @@ func lastChange(known []usage.Sample, widest, s usage.Sample, window time.Durati
 // restart starts a new series.
 func (v *metric) restart(s usage.Sample, in *incoming) {
 	in.model.counts.Baselines++
-	fell := v.since.Has != 0 && v.doubt == 0 && v.moved(s) < 0
+	fell := v.since.Has != 0 && v.incomparable == 0 && v.moved(s) < 0
 	*v = metric{
 		since: s, waits: in.at, jumps: in.node.jumps, Amount: v.Amount, asOf: v.asOf,
 		fell: fell, proven: v.proven,
 	}
 	if len(in.node.evidence) > 0 && !s.Untimed {
 		if _, highest := in.node.bounds(in.at); s.At.AheadOf(in.at) > highest {
-			v.doubt = 1 // ahead of its own clock, which was set back
+			v.incomparable = 1 // ahead of its own clock, which was set back
 		}
 	}
 }
@@ -842,7 +842,7 @@ func (v *metric) meanSinceStart(s usage.Sample, in *incoming) {
 	switch {
 	case s.Untimed: // the start is by the node's clock, the sample by ours
 	case s.StartedAt == 0, age < minAge, age > min(maxMeanAge, in.model.maxAge):
-	case in.afterJump(), v.doubt > 0, v.jumps != in.node.jumps:
+	case in.afterJump(), v.incomparable > 0, v.jumps != in.node.jumps:
 	case nanocores >= math.MaxInt64, in.capacity != 0 && nanocores > float64(in.capacity):
 	default:
 		v.serve(s, uint64(nanocores), age, in)
@@ -858,7 +858,7 @@ func (v *metric) kubeletRate(s usage.Sample, in *incoming) {
 		window = min(age, window)
 	}
 	switch {
-	case v.since.Has == 0, v.known, !v.repeated(s), in.afterJump(), v.doubt > 0, v.jumps != in.node.jumps:
+	case v.since.Has == 0, v.known, !v.repeated(s), in.afterJump(), v.incomparable > 0, v.jumps != in.node.jumps:
 	case !has(s, usage.HasCPU|usage.HasMemory|usage.HasRate):
 	case s.Rate == 0, s.Memory == 0: // 6: placeholders
 	case s.Rate > math.MaxInt64, in.isTooMuch(float64(s.Rate), window):

@@ -25,12 +25,12 @@ const runsOnFor = time.Hour
 func (n *node) accept(c *container, s *usage.Sample, a *arrival) usage.Loss {
 	state := n.state(c.key())
 	_, isRemoved := n.removed[c.pod.key]
-	isSuspect := n.clock.isSuspect(a.at)
-	// The next pod of the name has not started, or start times do not tell the two apart.
-	runsOn := isRemoved && (isSuspect || !state.Running && state.EarliestStart == 0)
+	isAmbiguous := n.clock.isAmbiguous(a.at)
+	// The next pod of the name has not started, or start times are ambiguous.
+	runsOn := isRemoved && (isAmbiguous || !state.Running && state.EarliestStart == 0)
 	now := n.clock.nodeTime(a.at)
 	// The start is known, and is not by a clock that was set back before this process has seen it.
-	isComparable := state.EarliestStart != 0 && (isSuspect || state.EarliestStart.Sub(now) <= usage.MaxLead)
+	isComparable := state.EarliestStart != 0 && (isAmbiguous || state.EarliestStart.Sub(now) <= usage.MaxLead)
 	startedBefore := func(r reading, t usage.NodeTime) bool {
 		return r.startedAt != 0 && r.startedAt < t.Add(-usage.StartMargin)
 	}
@@ -38,8 +38,8 @@ func (n *node) accept(c *container, s *usage.Sample, a *arrival) usage.Loss {
 	if hasOther := isRemoved || c.isProven && !startedBefore(c.prev, earliest); !hasOther {
 		earliest = state.earliestOfOnly(a.at)
 	}
-	if isSuspect { // the start of a running container may have moved since the clock was set back
-		earliest = min(earliest, now.Add(-maxSuspicion))
+	if isAmbiguous { // the start of a running container may have moved since the clock was set back
+		earliest = min(earliest, now.Add(-maxAmbiguity))
 	}
 	isEarlier := func(r reading) bool { return startedBefore(r, earliest) }
 	lossOf := func(r reading) usage.Loss {

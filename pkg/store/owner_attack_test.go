@@ -35,21 +35,21 @@ type twoPodsWorld struct {
 	resolution float64
 	pick       func(running int) int // which of the running containers of the name a response has
 
-	now, ahead  float64
-	lowest      float64 // time that the node's clock was set back to
-	setBack     float64 // by how much it was, since the last scrape
-	suspect     float64 // until when, at most, it shows times for the second time
-	failsUntil  float64 // scrapes
-	lastEvent   float64 // that may cost metrics
-	events      []twoPodsEvent
-	running     []*runningPod
-	shown       *runningPod // the pod in the API server; nil: there is none
-	isKnown     bool        // whether kube-vitals has had a response
-	isSetBack   bool
-	isReplaced  bool // whether there was more than one pod
-	isAmbiguous bool // whether a start time that proves nothing was reported
-	served      int
-	log         strings.Builder
+	now, ahead     float64
+	lowest         float64 // time that the node's clock was set back to
+	setBack        float64 // by how much it was, since the last scrape
+	ambiguousUntil float64 // at most: it shows times for the second time
+	failsUntil     float64 // scrapes
+	lastEvent      float64 // that may cost metrics
+	events         []twoPodsEvent
+	running        []*runningPod
+	shown          *runningPod // the pod in the API server; nil: there is none
+	isKnown        bool        // whether kube-vitals has had a response
+	isSetBack      bool
+	isReplaced     bool // whether there was more than one pod
+	isAmbiguous    bool // whether a start time that proves nothing was reported
+	served         int
+	log            strings.Builder
 }
 
 type twoPodsEvent struct {
@@ -196,12 +196,12 @@ func (w *twoPodsWorld) scrape() {
 	w.store.Put("n1", sc)
 	w.isKnown = true
 	if w.setBack > 0 { // the store may overestimate a step by the error of the offsets
-		w.suspect, w.setBack = min(max(w.suspect, w.now)+w.setBack+5, w.now+maxSuspicion.Seconds()), 0
+		w.ambiguousUntil, w.setBack = min(max(w.ambiguousUntil, w.now)+w.setBack+5, w.now+maxAmbiguity.Seconds()), 0
 	}
 	if w.shown != nil {
 		w.shown.isScraped = w.shown.isShown
 	}
-	mayHaveMoved := w.now < w.suspect && p.start > w.now+w.ahead-maxSuspicion.Seconds()-15
+	mayHaveMoved := w.now < w.ambiguousUntil && p.start > w.now+w.ahead-maxAmbiguity.Seconds()-15
 	if w.isSetBack && p != w.shown && (p.start > w.lowest-90 || mayHaveMoved) {
 		w.isAmbiguous = true
 	}
@@ -215,7 +215,7 @@ func (w *twoPodsWorld) check() error {
 	got := w.store.Pod("n1", "n", "p", at(w.now))
 	since := w.lastEvent
 	if w.isReplaced {
-		since = max(since, w.suspect)
+		since = max(since, w.ambiguousUntil)
 	}
 	switch {
 	case got != nil:

@@ -87,7 +87,7 @@ func snapshotBatch(ready []*podReport, clock *nodeClock) {
 				p.AsOf, p.At, p.Window = c.asOf, c.amount.At, c.amount.Window
 			}
 		}
-		p.Suspect = clock.isSuspect(p.AsOf)
+		p.Ambiguous = clock.isAmbiguous(p.AsOf)
 		r.snapshot, r.changed = p, false
 	}
 }

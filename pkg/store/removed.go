@@ -96,10 +96,10 @@ func (n *node) removePod(key podKey, at usage.Time) {
 	n.publishPods(true)
 }
 
-// forgetRemoved forgets the pods that were removed more than rememberFor ago, but not while start times do not
-// tell them and the next ones apart.
+// forgetRemoved forgets the pods that were removed more than rememberFor ago, but not while start times are
+// ambiguous: they do not tell them and the next ones apart.
 func (n *node) forgetRemoved(now usage.Time) {
-	if !n.clock.isSuspect(now) {
+	if !n.clock.isAmbiguous(now) {
 		forgetRemovals(n.removed, now)
 	}
 }

@@ -19,14 +19,13 @@ type reading struct {
 
 func readingOf(s *usage.Sample) reading { return reading{s.Reading(), s.StartedAt} }
 
-// doubt is whether the last reading may be from before a jump of the node's clock: kubelets repeat
-// samples.
-type doubt uint8
+// beforeJump is whether a reading is from before a jump of the node's clock: kubelets repeat samples.
+type beforeJump uint8
 
 const (
-	reliable         doubt = iota
-	maybeBeforeJump        // a sample with another time restarts the series
-	surelyBeforeJump       // any sample restarts the series, also one with the same time
+	notBeforeJump    beforeJump = iota
+	maybeBeforeJump             // a sample with another time restarts the series
+	surelyBeforeJump            // any sample restarts the series, also one with the same time
 )
 
 // series is the state of one node or container: the reading that the next sample is compared with,
@@ -47,7 +46,7 @@ type series struct {
 	startFell  bool  // whether the series started because the start time fell
 	isProven   bool  // whether the start time shows that prev is of the pod in the API server, see node.accept
 	olderCount uint8 // consecutive samples that were older than prev
-	doubt      doubt // whether prev may be from before a jump of the node's clock
+	prevIs     beforeJump
 }
 
 // arrival is what all samples of one response have in common.
@@ -78,10 +77,9 @@ func (a *arrival) jumpedRecently() bool {
 	return a.clock.jumpedAt != 0 && a.at.Sub(a.clock.jumpedAt) <= recentJump
 }
 
-// startsAreAmbiguous reports whether a container may have started while the node's clock showed times for
-// the second time.
+// startsAreAmbiguous reports whether a container may have started while the node's clock was ambiguous.
 func (a *arrival) startsAreAmbiguous() bool {
-	return a.at.Sub(a.clock.suspectUntil) <= recentJump
+	return a.at.Sub(a.clock.ambiguousUntil) <= recentJump
 }
 
 // observe adds the next sample and reports whether there is a new Amount.
@@ -89,12 +87,12 @@ func (s *series) observe(cur *usage.Sample, a *arrival) bool {
 	if s.since == 0 {
 		s.since = a.at
 	}
-	if base := cur.Base; base.At != 0 && base.At != cur.At && s.doubt == reliable {
+	if base := cur.Base; base.At != 0 && base.At != cur.At && s.prevIs == notBeforeJump {
 		s.prev, s.sampled = reading{base, cur.StartedAt}, true
 		s.untimed, s.history = cur.Untimed, nil
 	}
 	a.lost, a.excess = cur.Loss, 0
-	if !cur.Complete() || s.doubt == maybeBeforeJump && cur.At == s.prev.At {
+	if !cur.Complete() || s.prevIs == maybeBeforeJump && cur.At == s.prev.At {
 		return false
 	}
 	if s.sampled && cur.CPUSeconds == 0 && s.prev.CPUSeconds > 0 && !s.startedLater(cur) {
@@ -116,7 +114,7 @@ func (s *series) startsOver(cur *usage.Sample, a *arrival) (startsOver, fromZero
 	case !s.sampled: // not if it was reported, without a value, before it started; ourTime is exact to a dateUnit
 		age, _ := cur.Age()
 		return true, s.isNew && a.clock.ourTime(cur, a.at).Sub(s.since) <= age+2*dateUnit
-	case s.doubt != reliable:
+	case s.prevIs != notBeforeJump:
 		return true, false
 	case cur.Base.At == cur.At && cur.At != 0: // the counter is another one
 		return true, true
@@ -197,7 +195,7 @@ func (s *series) refuse(cur *usage.Sample, amount usage.Amount, a *arrival) bool
 			s.restart(&usage.Sample{
 				At: refused.At, CPUSeconds: refused.CPUSeconds, StartedAt: cur.StartedAt, Untimed: cur.Untimed,
 			}, a)
-			return s.doubt == reliable && s.advance(cur, a)
+			return s.prevIs == notBeforeJump && s.advance(cur, a)
 		}
 		amount = next
 	}
@@ -209,27 +207,27 @@ func (s *series) refuse(cur *usage.Sample, amount usage.Amount, a *arrival) bool
 // restart starts a new series with a sample.
 func (s *series) restart(cur *usage.Sample, a *arrival) {
 	a.counts.baselines.Add(1)
-	s.startFell = s.sampled && s.doubt == reliable && s.startMoved(cur) < 0
-	s.doubt = s.doubtOf(cur, a)
+	s.startFell = s.sampled && s.prevIs == notBeforeJump && s.startMoved(cur) < 0
+	s.prevIs = s.beforeJumpOf(cur, a)
 	s.setPrevious(cur)
 	s.hasAmount, s.isNew, s.since, s.history = false, false, a.at, nil
 }
 
-// doubtOf returns the doubt about a sample that starts a series.
-func (s *series) doubtOf(cur *usage.Sample, a *arrival) doubt {
+// beforeJumpOf reports whether a sample that starts a series is from before a jump.
+func (s *series) beforeJumpOf(cur *usage.Sample, a *arrival) beforeJump {
 	switch {
-	case s.doubt == surelyBeforeJump:
+	case s.prevIs == surelyBeforeJump:
 		if a.jumped && a.clock.isAfterJump(cur.At, s.prev.At) {
-			return reliable
+			return notBeforeJump
 		}
 		return maybeBeforeJump
-	case s.doubt == maybeBeforeJump: // samples that stay ahead of the node's clock are by another one
-		return reliable
+	case s.prevIs == maybeBeforeJump: // samples that stay ahead of the node's clock are by another one
+		return notBeforeJump
 	case a.clock.isAhead(cur, a.at),
 		!s.sampled && !cur.Untimed && a.jumpedRecently() && !a.clock.isAfterJump(cur.At, 0):
 		return maybeBeforeJump
 	}
-	return reliable
+	return notBeforeJump
 }
 
 // startMoved returns how far the start time has moved since the previous sample; 0 if by no more
@@ -272,7 +270,7 @@ func (s *series) setPrevious(cur *usage.Sample) {
 // markJumped notes that the node's clock jumped after prev was taken.
 func (s *series) markJumped() {
 	if s.sampled {
-		s.doubt = surelyBeforeJump
+		s.prevIs = surelyBeforeJump
 	}
 }
 
@@ -286,7 +284,7 @@ func (s *series) isYoung(cur *usage.Sample, a *arrival) bool {
 // reports whether it did. It needs a start time that is by the same clock as the sample, and not
 // from before a jump of that clock. The window must not exceed the maximum age.
 func (s *series) applyMeanSinceStart(cur *usage.Sample, a *arrival) bool {
-	if s.doubt != reliable || a.jumpedRecently() || cur.At.Sub(cur.StartedAt) > a.config.MaxSampleAge {
+	if s.prevIs != notBeforeJump || a.jumpedRecently() || cur.At.Sub(cur.StartedAt) > a.config.MaxSampleAge {
 		return false
 	}
 	amount, ok := usage.MeanSinceStart(cur, a.capacity)
@@ -303,7 +301,7 @@ func (s *series) applyMeanSinceStart(cur *usage.Sample, a *arrival) bool {
 // counter has moved, the runtime samples on demand: its rate covers only the time since the last
 // request, possibly milliseconds, and the next scrape will give a real one.
 func (s *series) applyKubeletRate(cur *usage.Sample, a *arrival) bool {
-	if s.hasAmount || s.doubt != reliable || !s.repeats(cur) || a.jumpedRecently() {
+	if s.hasAmount || s.prevIs != notBeforeJump || !s.repeats(cur) || a.jumpedRecently() {
 		return false
 	}
 	amount, ok := usage.FromKubeletRate(cur, a.capacity)

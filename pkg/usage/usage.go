@@ -327,9 +327,9 @@ type Pod struct {
 	Window time.Duration // of its rate
 	AsOf   Time          // the same moment as At
 
-	// Suspect is set if the node's clock had been set back, and showed times for the second time: it does not
-	// show whether a container had started before its sample was taken.
-	Suspect bool
+	// Ambiguous is set if the node's clock had been set back, and showed times for the second time: At does not
+	// show whether a container had started before.
+	Ambiguous bool
 }
 
 // ReadAhead is the number of pods that are looked up or encoded at the same time. The pods of a large cluster

@@ -16,7 +16,7 @@ const startDelay = 30 * time.Second
 // of the same name. A pod without container statuses counts as current.
 //
 // A container that has just been restarted is ignored: until it has metrics, the last metrics of the
-// whole pod are served. The times of a suspect snapshot cannot be compared.
+// whole pod are served. The times of an ambiguous snapshot cannot be compared.
 func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
 	hasOne := len(o.Containers) == 0
 	rest := pod.Containers // both are sorted by name
@@ -31,10 +31,10 @@ func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
 		case !c.Running:
 		case isReported:
 			lead := c.StartedAt.Sub(rest[0].At) // a longer one is by a clock that was set back
-			if !c.Restarted && !pod.Suspect && c.StartedAt != 0 && lead > 0 && lead < usage.MaxLead {
+			if !c.Restarted && !pod.Ambiguous && c.StartedAt != 0 && lead > 0 && lead < usage.MaxLead {
 				return false
 			}
-		case !c.Restarted || pod.At >= c.StartedAt.Add(startDelay) && !pod.Suspect:
+		case !c.Restarted || pod.At >= c.StartedAt.Add(startDelay) && !pod.Ambiguous:
 			return false
 		}
 	}

@@ -89,7 +89,7 @@ func TestIsCurrent(t *testing.T) {
 			if got := isCurrent(o, p); got != test.want {
 				t.Errorf("got %t, want %t", got, test.want)
 			}
-			p.Suspect = true
+			p.Ambiguous = true
 			hasOne := len(test.states) == 0 || slices.ContainsFunc(test.states, func(c inventory.ContainerState) bool {
 				return slices.Contains(test.sampled, c.Name)
 			})
