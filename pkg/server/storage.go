@@ -24,7 +24,7 @@ func (a *assembly) storageConfig() scrape.Storage {
 	maxAge := storageIntervals * max(a.StorageInterval, a.Resolution)
 	return scrape.Storage{
 		Interval: a.StorageInterval,
-		Sink:     &store.StorageSink{Resources: a.view.Store.Resources, MaxAge: maxAge, IsBound: a.isBound},
+		Sink:     &store.EphemeralStorage{Resources: a.view.Store.Resources, MaxAge: maxAge, IsBound: a.isBound},
 		Ready:    a.synced,
 		Observe:  a.instruments.registerStorage(),
 	}

@@ -112,7 +112,7 @@ func TestStorageExpires(t *testing.T) {
 			Config: Config{StorageInterval: interval, Resolution: 15 * time.Second}, view: &view.View{Store: &store.Store{}},
 			instruments: newTestInstruments(),
 		}
-		if got := a.storageConfig().Sink.(*store.StorageSink).MaxAge; got != want {
+		if got := a.storageConfig().Sink.(*store.EphemeralStorage).MaxAge; got != want {
 			t.Errorf("with an interval of %v: got a maximum age of %v, want %v", interval, got, want)
 		}
 	}

@@ -11,9 +11,8 @@ import (
 // measures nodes every 10 to 30 seconds, and some part of each pod at every request.
 const maxStorageLag = time.Minute
 
-// StorageSink stores the local ephemeral storage that kubelets report. All fields are
-// required.
-type StorageSink struct {
+// EphemeralStorage stores the local ephemeral storage that kubelets report. All fields are required.
+type EphemeralStorage struct {
 	Resources *Resources
 	MaxAge    time.Duration // of values, from the request on
 	// IsBound reports whether a pod is bound to a node. uid is the pod's UID as the kubelet reports it.
@@ -22,9 +21,9 @@ type StorageSink struct {
 
 // Put stores the storage that a kubelet reports of its node. Pods that are not bound to the node are
 // ignored, and so is what the kubelet measured too long ago. It does not retain scrape.
-func (s *StorageSink) Put(node string, scrape *usage.Scrape) {
+func (e *EphemeralStorage) Put(node string, scrape *usage.Scrape) {
 	at := cmp.Or(scrape.Sent, scrape.At)
-	r := usage.ResourceReport{At: at, MaxAge: s.MaxAge, Whole: true}
+	r := usage.ResourceReport{At: at, MaxAge: e.MaxAge, Whole: true}
 	r.Containers = make([]usage.ContainerResource, 0, len(scrape.Storage))
 	var pod usage.ContainerResource // of the previous sample
 	isBound := false
@@ -40,12 +39,12 @@ func (s *StorageSink) Put(node string, scrape *usage.Scrape) {
 		}
 		if string(sample.Namespace) != pod.Namespace || string(sample.Pod) != pod.Pod {
 			pod.Namespace, pod.Pod = string(sample.Namespace), string(sample.Pod)
-			isBound = s.IsBound(node, pod.Namespace, pod.Pod, string(sample.UID))
+			isBound = e.IsBound(node, pod.Namespace, pod.Pod, string(sample.UID))
 		}
 		if isBound {
 			pod.Container, pod.Resource = string(sample.Container), used
 			r.Containers = append(r.Containers, pod)
 		}
 	}
-	s.Resources.Put(node, usage.EphemeralStorage, r)
+	e.Resources.Put(node, usage.EphemeralStorage, r)
 }

@@ -21,7 +21,7 @@ func storageSample(pod, uid, container string, bytes uint64) usage.StorageSample
 	}
 }
 
-func TestStorageSink(t *testing.T) {
+func TestEphemeralStorage(t *testing.T) {
 	node := usage.StorageSample{Bytes: 500, At: measured}
 	old := func(s usage.StorageSample) usage.StorageSample { s.At -= usage.NodeTime(maxStorageLag + 1); return s }
 	untimed := func(s usage.StorageSample) usage.StorageSample { s.At = 0; return s }
@@ -50,7 +50,7 @@ func TestStorageSink(t *testing.T) {
 		{"empty", usage.Scrape{}, "[] []"},
 	} {
 		s := withResources()
-		sink := &StorageSink{Resources: s.Resources, MaxAge: time.Minute}
+		sink := &EphemeralStorage{Resources: s.Resources, MaxAge: time.Minute}
 		sink.IsBound = func(node, namespace, pod, uid string) bool {
 			return node == "node1" && namespace == "default" && (pod == "web" || pod == "db") && uid == "u1"
 		}
@@ -113,10 +113,10 @@ func nodeStorage() *usage.Scrape {
 	return s
 }
 
-// BenchmarkStorageSink stores the samples of a node with 64 containers, and reports the memory that is
+// BenchmarkEphemeralStorage stores the samples of a node with 64 containers, and reports the memory that is
 // kept for a container.
-func BenchmarkStorageSink(b *testing.B) {
-	sink := &StorageSink{Resources: NewResources(), MaxAge: time.Minute}
+func BenchmarkEphemeralStorage(b *testing.B) {
+	sink := &EphemeralStorage{Resources: NewResources(), MaxAge: time.Minute}
 	sink.IsBound = func(_, _, _, _ string) bool { return true }
 	s := nodeStorage()
 	const nodes = 500
