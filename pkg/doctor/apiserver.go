@@ -83,14 +83,14 @@ func (d *doctor) checkAggregation(ctx context.Context, c Check) []Check {
 	const name = "extension-apiserver-authentication"
 	object, err := d.kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return c.Fail(frontCAMissing, "ConfigMap kube-system/%s does not exist", name)
+		return c.Fail(headerCAMissing, "ConfigMap kube-system/%s does not exist", name)
 	}
 	if err != nil {
 		return c.Denied(err)
 	}
 	front := object.Data["requestheader-client-ca-file"]
 	if front == "" {
-		return c.Fail(frontCAMissing, "ConfigMap kube-system/%s has no requestheader-client-ca-file: servers "+
+		return c.Fail(headerCAMissing, "ConfigMap kube-system/%s has no requestheader-client-ca-file: servers "+
 			"behind the API server cannot authenticate it", name)
 	}
 	now := time.Now()
@@ -100,7 +100,7 @@ func (d *doctor) checkAggregation(ctx context.Context, c Check) []Check {
 		err = fmt.Errorf("none of %s is valid now", Count(len(cas), "certificate"))
 	}
 	if err != nil {
-		return c.Fail(frontCAInvalid, "requestheader-client-ca-file: %v", err)
+		return c.Fail(headerCAInvalid, "requestheader-client-ca-file: %v", err)
 	}
 	if object.Data["client-ca-file"] == "" {
 		return c.Warn(clientCAMissing, "the request-header CA is published, but no client-ca-file")

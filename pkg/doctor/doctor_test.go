@@ -183,13 +183,13 @@ func TestBroken(t *testing.T) {
 		seen    string // part of it
 		object  string // one of them
 	}{
-		{"request-header CA missing", noHeader, "aggregation", Failed, frontCAMissing.Reason,
+		{"request-header CA missing", noHeader, "aggregation", Failed, headerCAMissing.Reason,
 			"has no requestheader-client-ca-file", ""},
 		{"no authentication ConfigMap", func(w *world) { delete(w.objects, aggregation) },
-			"aggregation", Failed, frontCAMissing.Reason, "does not exist", ""},
+			"aggregation", Failed, headerCAMissing.Reason, "does not exist", ""},
 		{"request-header CA invalid", func(w *world) {
 			w.objects[aggregation].(*corev1.ConfigMap).Data["requestheader-client-ca-file"] = "x"
-		}, "aggregation", Failed, frontCAInvalid.Reason, "requestheader-client-ca-file: ", ""},
+		}, "aggregation", Failed, headerCAInvalid.Reason, "requestheader-client-ca-file: ", ""},
 		{"client CA missing", func(w *world) { delete(w.objects[aggregation].(*corev1.ConfigMap).Data, "client-ca-file") },
 			"aggregation", Warning, clientCAMissing.Reason, "no client-ca-file", ""},
 		{"ConfigMap forbidden", func(w *world) { w.status[aggregation] = forbidden(`get resource "configmaps"`) },

@@ -29,10 +29,10 @@ var (
 	engineSeries         = Problem{"engine-series-missing", "see preset, queries and the engine's metric_relabel_configs"}
 	engineOtherNodes     = Problem{"engine-other-nodes", "set matchers in --prometheus-config to this cluster's labels"}
 	scrapeInterval       = Problem{"scrape-interval-long", "scrape them every 15 to 30 s, or raise --max-sample-age"}
-	frontCAMissing       = Problem{"request-header-ca-missing",
+	headerCAMissing      = Problem{"request-header-ca-missing",
 		"start kube-apiserver with --requestheader-client-ca-file, --proxy-client-cert-file and --proxy-client-key-file, " +
 			"then restart kube-vitals"}
-	frontCAInvalid      = Problem{"request-header-ca-invalid", "renew the CA in --requestheader-client-ca-file"}
+	headerCAInvalid     = Problem{"request-header-ca-invalid", "renew the CA in --requestheader-client-ca-file"}
 	clientCAMissing     = Problem{"client-ca-missing", "set kube-apiserver's --client-ca-file if clients use certificates"}
 	notInstalled        = Problem{"not-installed", "this prints a command that fits the cluster\nkubectl vitals preflight"}
 	serverUnconfirmed   = Problem{"server-unconfirmed", "if you have installed one, run doctor with its --namespace"}

@@ -25,8 +25,8 @@ import (
 // logInterval is the minimum time between two lines of the log that clients without credentials cause.
 const logInterval = 10 * time.Second
 
-// authenticationName is the ConfigMap in the namespace kube-system in which the API server publishes the
-// client CA and the request-header CA.
+// authenticationName is the ConfigMap in the namespace kube-system where the API server publishes the client CA and
+// the request-header CA, which signs the certificate of its front proxy.
 const authenticationName = "extension-apiserver-authentication"
 
 // errNoRequestHeaderCA is the reason why requests cannot be authenticated yet, for /readyz and the
@@ -73,7 +73,7 @@ func Secure(
 	}, nil
 }
 
-// hasCA reports whether the CA of the front proxy's certificate is known.
+// hasCA reports whether the request-header CA is known.
 func hasCA(headers *authenticatorfactory.RequestHeaderConfig) bool {
 	return headers != nil && len(headers.CAContentProvider.CurrentCABundleContent()) > 0
 }
