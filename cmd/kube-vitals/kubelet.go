@@ -43,8 +43,8 @@ func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 			"kube-vitals needs create on its serviceaccounts/token. (default: kubelets receive "+
 			"kube-vitals' own credentials)")
 	fs.StringVar(&o.KubeletPins, "kubelet-pins", "",
-		"The ConfigMap, in the namespace of this pod, in which the keys of kubelets with self-signed "+
-			"certificates are pinned at first sight. Tokens are sent to pinned keys and to kubelets that "+
+		"The ConfigMap, in the namespace of this pod, that pins the keys of kubelets with self-signed "+
+			"certificates at first sight. Tokens are sent to pinned keys and to kubelets that "+
 			"a CA verifies. kube-vitals needs list, watch and update on it. See "+
 			"docs/security.md. (default: self-signed certificates are rejected)")
 	fs.BoolVar(&k.AllowLoopback, "kubelet-allow-loopback", false,
@@ -133,12 +133,12 @@ func (o *options) isSet(flag string) bool {
 	return value != "" && value != "false"
 }
 
-// checkConflicts adds an error for each of the other flags that is set beside this one, for the reason
-// given: with it, the flag has no effect.
+// checkConflicts adds an error for each of the other flags that is set beside this one: with it, this one has no
+// effect, for the given reason.
 func (o *options) checkConflicts(flag, reason string, others ...string) {
 	for _, other := range others {
 		if o.isSet(flag) && o.isSet(other) {
-			o.errorf("--%s has no effect with --%s, with which %s: remove one of them", flag, other, reason)
+			o.errorf("--%s has no effect with --%s, because %s: remove one of them", flag, other, reason)
 		}
 	}
 }

@@ -36,8 +36,8 @@ const (
 	defaultRateWindow = 15 * time.Second
 )
 
-// options are the flags, most of which are fields of the server's configuration. Flags that
-// metrics-server has, too, have the same names, meanings and defaults.
+// options are the flags. Most are fields of the server's configuration. Flags that metrics-server has, too, have the
+// same names, meanings and defaults.
 type options struct {
 	server.Config
 	all      *pflag.FlagSet // of all sections

@@ -159,8 +159,8 @@ func TestFlagsOfMetricsServer(t *testing.T) {
 // TestErrors checks that each command line has these errors, one on a line, and no others.
 func TestErrors(t *testing.T) {
 	const plainHTTP = "--deprecated-kubelet-completely-insecure"
-	const noTLS = " has no effect with " + plainHTTP + ", with which there is no TLS: remove one of them"
-	const unverified = "--kubelet-certificate-authority has no effect with %s, with which no certificate is verified: " +
+	const noTLS = " has no effect with " + plainHTTP + ", because there is no TLS: remove one of them"
+	const unverified = "--kubelet-certificate-authority has no effect with %s, because no certificate is verified: " +
 		"remove one of them"
 	const pair = "--kubelet-client-certificate and --kubelet-client-key must be set together"
 	for args, want := range map[string][]string{

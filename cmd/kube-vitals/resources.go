@@ -24,8 +24,8 @@ func defaultResources() []string { return []string{"cpu", "memory", "swap"} }
 
 func (o *options) addResourceFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&o.resources, "resources", defaultResources(),
-		"The resources to serve: cpu, memory and swap, and optionally ephemeral-storage, for which the kubelets' complete "+
-			"/stats/summary is read at a slower pace. See docs/numbers.md.")
+		"The resources to serve: cpu, memory and swap, and optionally ephemeral-storage, which is read from the kubelets' "+
+			"complete /stats/summary at a slower pace. See docs/numbers.md.")
 	fs.DurationVar(&o.StorageInterval, "ephemeral-storage-interval", defaultStorageInterval,
 		"The time between two requests to a kubelet for ephemeral-storage; at least 10s. It expires after 3 intervals.")
 }

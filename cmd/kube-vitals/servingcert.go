@@ -14,8 +14,8 @@ func (o *options) addServingCertFlags(fs *pflag.FlagSet) {
 			"--tls-names. The server creates and renews the certificate, and publishes its CA to the "+
 			"API server. The Secret may be empty at first.")
 	fs.StringVar(&c.ConfigMap, "tls-ca-configmap", "",
-		"The ConfigMap in which the CAs of the certificates of --tls-secret are published, in "+
-			"the same namespace, as ca.crt: for clients that verify this server but should not read "+
+		"The ConfigMap, in the namespace of --tls-secret, that publishes the CAs of its certificates "+
+			"as ca.crt: for clients that verify this server but should not read "+
 			"the Secret. The ConfigMap must exist, and may be empty at first.")
 	fs.StringSliceVar(&c.Names, "tls-names", nil,
 		"The DNS names of the certificate of --tls-secret. The first is that of the Service: "+

@@ -70,6 +70,6 @@ func (o *options) validateSource() {
 
 func (o *options) addDeviceFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Devices.File, "device-config", "",
-		"The YAML file with the exporters from which the usage of devices such as GPUs is read, and the names of their "+
-			"series. See docs/devices.md. (default: no devices)")
+		"The YAML file with the exporters of the usage of devices such as GPUs, and the names of their series. "+
+			"See docs/devices.md. (default: no devices)")
 }

@@ -35,8 +35,8 @@ type Explainer interface {
 	// Explain returns why an object, which may not exist, has no metrics. The text is for users who
 	// may get all objects of the kind, of pods in the namespace.
 	Explain(ctx context.Context, namespace, name string, now time.Time) (reason.Reason, string)
-	// Summarize returns how many of the known objects have no metrics for which reason, as the end
-	// of a sentence. It waits for nothing.
+	// Summarize returns how many of the known objects have no metrics, by reason, as the end of a
+	// sentence. It waits for nothing.
 	Summarize(missing []*inventory.Object, now time.Time) string
 }
 
@@ -53,8 +53,8 @@ type Config struct {
 	// Warnings enables a Warning header in tables that have no row for some of the objects.
 	Warnings bool
 
-	// Now returns the current time with its monotonic reading. Clock converts it to the clock by
-	// which ages are measured.
+	// Now returns the current time with its monotonic reading. Clock converts it to the clock that
+	// measures ages.
 	Now   func() time.Time
 	Clock usage.Clock
 

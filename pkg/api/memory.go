@@ -115,7 +115,7 @@ var tableScope = &handlers.RequestScope{
 }
 
 // costOf returns the cost in the format that the request accepts, and the API version if that is a table. The
-// library rejects a request for which there is none.
+// library rejects a request that accepts no known format.
 func costOf(r *http.Request, serializer runtime.NegotiatedSerializer) (c cost, table string) {
 	media, info, err := negotiation.NegotiateOutputMediaType(r, serializer, tableScope)
 	if err != nil {

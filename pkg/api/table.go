@@ -92,7 +92,7 @@ func (l *layout) columns() []metav1.TableColumnDefinition {
 	wide("Swap(bytes)", "Swap in use.")
 	wide("Age(metrics)", "Time since the metrics were sampled.")
 	if l.node {
-		wide("Node", "Node to which the pod is bound.")
+		wide("Node", "Node that the pod is bound to.")
 	}
 	for _, r := range l.further {
 		if r.Unit == usage.Bytes {

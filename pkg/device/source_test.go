@@ -334,8 +334,8 @@ func TestTwoPodsOnANode(t *testing.T) {
 	})
 }
 
-// TestManyPodsOnANode checks that the two oldest pods of a node are scraped, whatever the order in
-// which they become known, and that the others are counted.
+// TestManyPodsOnANode checks that the two oldest pods of a node are scraped, in whatever order they
+// become known, and that the others are counted.
 func TestManyPodsOnANode(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		scraped := func() string {

@@ -12,7 +12,7 @@ import (
 )
 
 // TestCandidates examines clusters whose APIServices are of kube-vitals but lead to metrics-server, and
-// in which Services have the label of kube-vitals. Every tenant can create one, and the cure leads the
+// clusters where Services have the label of kube-vitals. Every tenant can create one, and the cure leads the
 // API to it.
 func TestCandidates(t *testing.T) {
 	const (

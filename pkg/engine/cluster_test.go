@@ -24,8 +24,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/view"
 )
 
-// cluster is a node with pods, its kubelet, an engine and an API server, to which everything happens
-// that happens to real ones. It remembers each sample with its true time and process: rates between two
+// cluster is a node with pods, its kubelet, an engine and an API server. Everything happens to them that
+// happens to real ones. It remembers each sample with its true time and process: rates between two
 // true samples of one process are the only ones that may be served.
 type cluster struct {
 	*testing.T

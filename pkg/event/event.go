@@ -55,14 +55,14 @@ const (
 	// holdIntervals is the maximum number of intervals that the event of a node is held back if so
 	// many nodes fail for its reason that the Deployment may have to be reported instead.
 	holdIntervals = 3
-	// calmIntervals is the number of intervals in which few nodes must fail before the Deployment is
-	// reported as restored. Nodes recover with their next scrapes, over an interval.
+	// calmIntervals is for how many intervals few nodes must fail before the Deployment is reported as
+	// restored. Nodes recover with their next scrapes, over an interval.
 	calmIntervals = 3
 	// repeatAfter is the time after which an event is repeated. API servers delete events one hour
 	// after their last change (--event-ttl), so a repetition may be lost.
 	repeatAfter = 30 * time.Minute
 
-	// minNodes is the smallest number of failing nodes for which the Deployment is reported.
+	// minNodes is how many nodes must fail, at least, before the Deployment is reported.
 	minNodes = 3
 	// share is the divisor of the number of nodes: the Deployment is reported if more than 1/share
 	// of the nodes fail, until it is at most half of that.
@@ -86,7 +86,7 @@ type Reporter struct {
 	limiter  flowcontrol.PassiveRateLimiter
 	recorder record.EventRecorder // of Run
 
-	widespread         map[reason.Reason]*spread // reasons for which the Deployment is reported
+	widespread         map[reason.Reason]*spread // reasons that the Deployment is reported for
 	deploymentReported bool                      // as unavailable, and not as restored since
 	deploymentLog      failure.Log               // of requests for the Deployment
 	nodes              map[string]reported       // by name; without those that are not reported
@@ -102,10 +102,10 @@ type reported struct {
 	capacityAt time.Time // when a node's capacity was reported last; zero: it was not, or is right since
 }
 
-// spread is the state of a reason for which many nodes fail.
+// spread is the state of a reason that many nodes fail for.
 type spread struct {
 	reportedAt time.Time // zero: not yet
-	calm       int       // number of intervals in a row in which few nodes have failed
+	calm       int       // for how many intervals in a row few nodes have failed
 }
 
 // New returns a Reporter that records nothing until Run is called.
@@ -289,8 +289,8 @@ func referenceTo(n *health.Node) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}
 }
 
-// isDue reports whether a node or the source, of which the last report is given, is due to be reported
-// as unavailable. many is whether many nodes fail for its reason at this moment.
+// isDue reports whether a node or the source is due to be reported as unavailable. last is what was
+// reported of it last, and many is whether many nodes fail for its reason at this moment.
 func (r *Reporter) isDue(a *health.Attempts, last reported, now time.Time, many bool) bool {
 	if r.widespread[a.Reason] != nil || !r.isConfirmed(a, now) {
 		return false

@@ -22,7 +22,7 @@ func (n *Nodes) Explain(ctx context.Context, _, name string, now time.Time) (rea
 	return f.reason, m.message(f)
 }
 
-// Summarize returns how many of the nodes have no metrics for which reason.
+// Summarize returns how many of the nodes have no metrics, by reason.
 func (n *Nodes) Summarize(missing []*inventory.Object, now time.Time) string {
 	m := n.moment(now)
 	var s summary

@@ -62,7 +62,7 @@ func (m *moment) pod(ctx context.Context, o *inventory.Object, pod *corev1.Pod, 
 	return newFinding(reason.PodUnknown, "the API server does not know the state of the pod")
 }
 
-// Summarize returns how many of the pods, which are running, have no metrics for which reason.
+// Summarize returns how many of the pods, which are running, have no metrics, by reason.
 func (p *Pods) Summarize(missing []*inventory.Object, now time.Time) string {
 	m := p.moment(now)
 	var s summary

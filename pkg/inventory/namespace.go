@@ -11,8 +11,8 @@ import (
 
 // namespace maps keys to lists of objects of one namespace, each sorted by name and not empty. The
 // key of the objects that have a label is the text of the label, see Labels. The lists are pointers,
-// since a map with a key takes over that of a later assignment: it would keep all labels of an object
-// in memory of which the new key is a part.
+// since a map with a key takes over that of a later assignment: the new key is a part of all labels of an
+// object, and would keep them in memory.
 type namespace map[string]*[]*Object
 
 // The keys of other lists. No label has such a text.

@@ -31,8 +31,8 @@ type Object struct {
 }
 
 const (
-	// maxIndexed limits the labels of an object that is indexed. It bounds the time for
-	// which the Index is locked.
+	// maxIndexed limits the labels of an object that is indexed. It bounds the time that
+	// the Index is locked.
 	maxIndexed = 64
 	// maxLabelBytes is the maximum length of a label's text: a prefix, a name and a value.
 	maxLabelBytes = 253 + len("/") + 63 + len(keyEnd) + 63 + len(labelEnd)
@@ -41,7 +41,7 @@ const (
 	indexedBytes = 112
 	// The index of labels takes at most as much memory as an object has in protobuf. These are
 	// sizes that no object is below: that of a pod with all defaults, and that of a node with its
-	// conditions, of which only a part is here.
+	// conditions. Only a part of that is here.
 	minPodSize, minNodeSize = 1 << 10, 8 << 10
 )
 

@@ -24,8 +24,8 @@ type Config struct {
 	Source health.Source
 	View   *view.View
 
-	// Now returns the current time with its monotonic reading. Clock converts it to the clock by
-	// which ages are measured.
+	// Now returns the current time with its monotonic reading. Clock converts it to the clock that
+	// measures ages.
 	Now   func() time.Time
 	Clock usage.Clock
 

@@ -2,7 +2,7 @@
 //
 // A Reason has the same name wherever it occurs: in the metrics of kube-vitals, its log, the events
 // of nodes, the errors and warnings of the API, the page of nodes, and the output of doctor. Each
-// has a section of that name in docs/troubleshooting.md, to which URL leads.
+// has a section of that name in docs/troubleshooting.md, see URL.
 package reason
 
 // Reason is the name of a reason, such as "tls-expired". The empty Reason means that nothing is

@@ -46,13 +46,13 @@ func startOf(pod *inventory.Object, container string) (start engine.Start, ok bo
 func (i *instruments) registerEngine() func(engine.Result) {
 	refreshes := i.newResults("engine_refreshes_total", "Refreshes from the Prometheus-compatible engine")
 	partial := i.newCounter("engine_partial_refreshes_total",
-		"Successful refreshes for which the engine warned that it does not have all series.")
+		"Successful refreshes with a warning of the engine that it does not have all series.")
 	took := i.newHistogram("engine_refresh_duration_seconds",
 		"Time from the first query of a refresh until its samples are stored, or until the failure.",
 		0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60)
 	missing := promauto.With(i.registry).NewGauge(prometheus.GaugeOpts{
 		Namespace: metricPrefix, Name: "engine_nodes_without_series",
-		Help: "Known nodes of which the engine had no series in the last successful refresh.",
+		Help: "Known nodes without series in the last successful refresh of the engine.",
 	})
 	return func(r engine.Result) {
 		took.Observe(r.Took.Seconds())

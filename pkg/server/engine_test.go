@@ -66,8 +66,8 @@ func TestReasonsOfFailingEngine(t *testing.T) {
 	}
 }
 
-// TestEngineWithoutNode checks what a server says about a node of which a working engine has no
-// series, and about pods: nothing about scrapes of kubelets, since it does none.
+// TestEngineWithoutNode checks what a server says about a node without series in a working engine,
+// and about pods: nothing about scrapes of kubelets, since it does none.
 func TestEngineWithoutNode(t *testing.T) {
 	now := float64(time.Now().UnixMilli()) / 1000
 	fake := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

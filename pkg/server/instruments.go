@@ -75,7 +75,7 @@ func newInstruments(c Config, clock usage.Clock) *instruments {
 // registerState registers the metrics of the store and of the inventory.
 func (i *instruments) registerState(metrics *store.Store, nodes, pods *inventory.Index) {
 	var (
-		known  = newDesc("known_objects", "Nodes to scrape, and pods of which a container runs, in the API server.", "kind")
+		known  = newDesc("known_objects", "Nodes to scrape, and pods with a container that runs, in the API server.", "kind")
 		points = newDesc("points", "Nodes, pods and containers with metrics.", "kind")
 		oldest = newDesc("oldest_point_age_seconds",
 			"Age of the oldest sample that can be served; 0: there is none.", "kind")

@@ -27,8 +27,8 @@ const (
 const (
 	// fieldManager is the name that the API server records for the fields that are written.
 	fieldManager = "kube-vitals"
-	// writeBurst is the number of writes that are allowed at once, and then in each Settle, of which at
-	// most DefaultSettle counts. A renewal needs a few.
+	// writeBurst is the number of writes that are allowed at once, and then in each Settle, or in each
+	// DefaultSettle if that is shorter. A renewal needs a few.
 	writeBurst = 20
 )
 

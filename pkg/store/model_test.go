@@ -579,7 +579,7 @@ type metric struct {
 	fell         bool         // whether since started the series because its start time is lower than the one before
 	proven       bool         // whether since is of the pod in the API server
 
-	dense  []usage.Sample // all samples before since from which rates may be computed, oldest first
+	dense  []usage.Sample // all samples before since that may start a rate, oldest first
 	sparse int            // consecutive rates without any need for them
 }
 
@@ -743,9 +743,9 @@ func (v *metric) isDense(s usage.Sample, in *incoming) bool {
 	return s.At.Sub(v.since.At) < share(denseShare, in.model.rateWindow)
 }
 
-// base returns the sample from which a rate is computed (1). That is the previous one, or, if the
-// two are closer than 70 % of the rate window, the one with which the rate covers a time closest to
-// the rate window. Of samples closer than a quarter of the rate window, only the first is
+// base returns the sample that a rate starts with (1). That is the previous one, or, if the two are
+// closer than 70 % of the rate window, the one that makes the time of the rate closest to the rate
+// window. Of samples closer than a quarter of the rate window, only the first is
 // considered. Only samples since the first that was followed by one closer than 60 %, or by the second
 // in a row closer than 70 %, are, until two in a row are not. If the load has changed since then, the
 // rate is from after the change. Of samples that are not dense, it is from the previous one if the noise is

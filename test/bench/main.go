@@ -123,7 +123,7 @@ func parse(args []string) (cfg config, err error) {
 	nodes := flags.String("nodes", "1000", "`numbers` of nodes, such as 100,1000,5000; 20000x5: with 5 pods on each")
 	flags.IntVar(&cfg.rounds, "rounds", 3, "how often to measure; tables show the medians")
 	flags.DurationVar(&cfg.resolution, "metric-resolution", 15*time.Second, "the interval between two scrapes of a node")
-	flags.StringVar(&cfg.csv, "csv", "", "for -only=scale: the `file` to which rows are appended")
+	flags.StringVar(&cfg.csv, "csv", "", "for -only=scale: append rows to this `file`")
 	flags.StringVar(&cfg.plot, "plot", "", "for -only=reaction: the SVG `file` to write")
 	flags.StringVar(&cfg.match, "match", "", "for -only=attack and reaction: only the rows whose names have this `text`")
 	if err := flags.Parse(args); err != nil {

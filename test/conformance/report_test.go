@@ -108,6 +108,6 @@ func TestConforms(t *testing.T) {
 	}
 	r.Results = r.Results[1:]
 	if r.Conforms() {
-		t.Error("a report in which nothing passed conforms")
+		t.Error("a report conforms although nothing passed")
 	}
 }

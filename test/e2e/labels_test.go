@@ -36,8 +36,8 @@ func TestHostileLabels(t *testing.T) {
 	for i := range labels {
 		many[strconv.FormatInt(int64(i), 36)] = ""
 	}
-	// The API server would take seconds to create each of these pods: the time in which it computes
-	// managedFields grows with the square of the number of labels.
+	// The API server would take seconds to create each of these pods: the time to compute managedFields
+	// grows with the square of the number of labels.
 	err := c.WriteObjects(t.Context(), pods+1, func(i int) (key string, o runtime.Object) {
 		if i == pods {
 			return hostilePod("other", "web", 0, map[string]string{"app": "web"})

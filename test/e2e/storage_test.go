@@ -2,7 +2,7 @@ package e2e
 
 import "testing"
 
-// hoarders is a Deployment whose pods use 120 MiB of ephemeral storage each, of which a volume has 90,
+// hoarders is a Deployment whose pods use 120 MiB of ephemeral storage each, 90 of them in a volume,
 // and an autoscaler with a target of 60 MiB a pod, which leads to the maximum of replicas.
 const hoarders = `apiVersion: apps/v1
 kind: Deployment

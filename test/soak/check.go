@@ -151,8 +151,8 @@ func (o *oracle) checkMetrics(object *object, s served, e exchange) error {
 	return o.checkFreshness(object, of, oldest, e)
 }
 
-// explain returns the oldest reading with which the usages of a response end, and its series, or an error if
-// the readings do not explain all of them.
+// explain returns the oldest reading that a usage of a response ends with, and its series, or an error if the
+// readings do not explain all usages.
 func (o *oracle) explain(n *node, all []series, r served, e exchange) (oldest *reading, of series, err error) {
 	explanations := make([][]explanation, len(all))
 	for i, s := range all {

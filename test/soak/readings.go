@@ -167,11 +167,11 @@ func (r *reading) kubeletReported(age time.Duration, startsMove bool) explanatio
 	return e
 }
 
-// starts returns the readings with which a rate may start that ends with the last one, newest first:
-// those from which on the counter did not fall and the clock was not set, as far as the server
-// knows. It knows the readings of certain responses, and may not have received the others. The
-// counter of a container that restarts between two readings may be higher at the second one; then the
-// server cannot notice the restart.
+// starts returns the readings that may start a rate that ends with the last one, newest first: since
+// then, the counter did not fall and the clock was not set, as far as the server knows. It knows
+// the readings of certain responses, and may not have received the others. The counter of a container
+// that restarts between two readings may be higher at the second one; then the server cannot notice
+// the restart.
 func (s series) starts() iter.Seq[*reading] {
 	return func(yield func(*reading) bool) {
 		next := &s[len(s)-1] // the last one considered that the server knows

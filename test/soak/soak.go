@@ -152,7 +152,7 @@ func (s *soak) check() error {
 		s.readers.responses.Load(), violations, s.oracle.oldest.Seconds(), (s.oracle.maxAge + dateError).Seconds())
 	fmt.Printf("memory:    at most %d MiB (%d are allowed)\n", used.Peak/mebibyte, maxMemory)
 	if violations > 0 {
-		errs = append(errs, fmt.Errorf("%d violations in responses, the first of which are logged above", violations))
+		errs = append(errs, fmt.Errorf("%d violations in responses: the first are logged above", violations))
 	}
 	if used.Peak > maxMemory*mebibyte {
 		errs = append(errs, fmt.Errorf("the server used %d MiB of memory, more than %d", used.Peak/mebibyte, maxMemory))

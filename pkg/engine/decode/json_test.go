@@ -10,8 +10,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
-// TestLongTokens has long strings, of which each part of an escape sequence is the last that is kept,
-// and white space, between two values. The decoder must not keep them.
+// TestLongTokens has long strings, which are cut off in each part of an escape sequence, and white
+// space, between two values. The decoder must not keep them.
 func TestLongTokens(t *testing.T) {
 	for _, pattern := range []string{"x", `\\\"`, `\\\u0022`} {
 		for shift := range len(pattern) {

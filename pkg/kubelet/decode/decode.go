@@ -83,7 +83,7 @@ var (
 	errTooMany          = errors.New("an array is too long")
 )
 
-// badTimes returns the error of a response all samples of which were rejected for their times. future is
+// badTimes returns the error of a response whose samples were all rejected for their times. future is
 // one that is too late; 0: no time is valid. date is the response's Date header; 0: not known.
 func badTimes(future, date usage.NodeTime) error {
 	sample := future.Time().Format(time.RFC3339)

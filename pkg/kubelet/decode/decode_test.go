@@ -402,8 +402,8 @@ func (r *reference) result() (_ decoded, useless bool) {
 	return d, !useful
 }
 
-// checkDecoder decodes text with two decoders, one of which has decoded other responses before, and
-// checks what must be true of any response with at most that many lines or values.
+// checkDecoder decodes text with two decoders, where one has decoded other responses before. It checks
+// what must be true of any response with at most that many lines or values.
 func checkDecoder(t *testing.T, reused, fresh decodeFunc, text []byte, values int) {
 	t.Helper()
 	var got, want usage.Scrape

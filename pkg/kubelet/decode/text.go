@@ -31,8 +31,8 @@ type containerLines struct {
 // Decode parses a kubelet's response into dst, whose memory it reuses. It ignores other metrics and
 // counts the lines that it skips in dst.Skipped, by reason.
 //
-// Errors have a reason: RuntimeNoStats if the kubelet reports that it could not read its containers, in
-// which case it lists none of them; NoSamples if there is no sample of the node or of a container;
+// Errors have a reason: RuntimeNoStats if the kubelet reports that it could not read its containers, and
+// so lists none of them; NoSamples if there is no sample of the node or of a container;
 // Undecodable if there is none, but a line that cannot be parsed; and ClockSkew if no sample has a valid
 // time. dst is not valid after an error.
 func (d *Text) Decode(dst *usage.Scrape, text []byte) error {
@@ -267,8 +267,7 @@ func (d *Text) startTime(seconds float64) usage.NodeTime {
 	return usage.NodeTime(math.Round(seconds*1e6)) * usage.NodeTime(time.Microsecond)
 }
 
-// trim removes the blanks at the start of a line, and the carriage return with which some servers
-// end it.
+// trim removes the blanks at the start of a line, and the carriage return that some servers end it with.
 func trim(b []byte) []byte {
 	if n := len(b); n > 0 && b[n-1] == '\r' {
 		b = b[:n-1]

@@ -4,8 +4,8 @@
 // of nodes and pods, and package simulation runs the kubelets.
 //
 // Start starts all of that, and Install installs kube-vitals with its chart. New returns a cluster
-// in which the caller starts etcd and kube-apiserver only, and then a metrics server with
-// StartStandalone: benchmarks fill etcd directly, and run other metrics servers too.
+// that runs nothing yet: the caller starts only etcd and kube-apiserver, and then a metrics server with
+// StartStandalone. Benchmarks fill etcd directly, and run other metrics servers too.
 //
 // The files of a cluster are in one folder and its processes end with it. Any number of clusters
 // can run on a machine.

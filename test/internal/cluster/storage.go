@@ -21,8 +21,8 @@ const (
 )
 
 // WriteObjects writes n objects with their keys directly to etcd. That is ten times as fast as
-// through the API server, and far more for objects with very many fields: the time in which the API
-// server computes managedFields grows with the square of their number.
+// through the API server, and far more for objects with very many fields: the time that the API
+// server needs for managedFields grows with the square of their number.
 func (c *Cluster) WriteObjects(ctx context.Context, n int, object func(i int) (key string, o runtime.Object)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

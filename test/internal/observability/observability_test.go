@@ -222,7 +222,7 @@ func TestAlertsAreTested(t *testing.T) {
 	}
 	for _, a := range mustAlerts(t) {
 		if !fires[a.Name] || !silent[a.Name] {
-			t.Errorf("%s: got test in which it fires: %t, in which it does not: %t", a.Name, fires[a.Name], silent[a.Name])
+			t.Errorf("%s: got a test where it fires: %t, where it does not: %t", a.Name, fires[a.Name], silent[a.Name])
 		}
 	}
 }
