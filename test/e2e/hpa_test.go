@@ -148,23 +148,26 @@ func (c *testCluster) awaitAutoscaler(
 // checkRescales checks that the autoscaler has scaled up and down, and the reasons in its events.
 func (a autoscaling) checkRescales(t *testing.T, c *testCluster) {
 	t.Helper()
-	messages := c.kubectl(t, "get", "events", "--namespace", a.namespace,
-		"--field-selector=reason=SuccessfulRescale", "--output", `jsonpath={range .items[*]}{.message}{"\n"}{end}`)
-	var up, down int
+	var messages string
+	// The controller writes an event after it has scaled.
+	eventually(t, "events of scaling up and down", func(ctx context.Context) (err error) {
+		messages, err = c.Kubectl(ctx, "get", "events", "--namespace", a.namespace,
+			"--field-selector=reason=SuccessfulRescale", "--output", `jsonpath={range .items[*]}{.message}{"\n"}{end}`)
+		if err == nil && (!strings.Contains(messages, a.reason) || !strings.Contains(messages, belowTarget)) {
+			err = fmt.Errorf("got %s", messages)
+		}
+		return err
+	})
 	for line := range strings.Lines(messages) {
-		switch {
-		case strings.Contains(line, a.reason):
-			up++
-		case strings.Contains(line, "All metrics below target"):
-			down++
-		case strings.HasSuffix(line, "reason: \n"):
-			// The autoscaler had recommended more than it adds in one step, and now adds the rest. Rates
-			// that include the load of fewer replicas can make it do so.
-		default:
+		// Without a reason, the autoscaler had recommended more than it adds in one step, and now adds the rest. Rates
+		// that include the load of fewer replicas can make it do so.
+		isKnown := strings.Contains(line, a.reason) || strings.Contains(line, belowTarget) ||
+			strings.HasSuffix(line, "reason: \n")
+		if !isKnown {
 			t.Errorf("got another reason: %s", line)
 		}
 	}
-	if up == 0 || down == 0 {
-		t.Errorf("got %d events of scaling up and %d of scaling down, want both:\n%s", up, down, messages)
-	}
 }
+
+// belowTarget is the controller's reason for scaling down.
+const belowTarget = "All metrics below target"

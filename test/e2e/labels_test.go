@@ -28,7 +28,8 @@ func TestHostileLabels(t *testing.T) {
 		changes                      = 10
 		maxMemory                    = 150 << 20 // RssAnon
 	)
-	c := startBare(t, cluster.Config{Nodes: simulation.Nodes(nodes)})
+	// By default, the API server ends requests after a minute, which lists of these pods need on a busy machine.
+	c := startBare(t, cluster.Config{Nodes: simulation.Nodes(nodes), APIServerArgs: []string{"--request-timeout=10m"}})
 	for _, namespace := range []string{"tenant", "other"} {
 		must(t, c.CreateNamespace(t.Context(), namespace))
 	}

@@ -24,9 +24,10 @@ const (
 	servingSecret    = "kube-vitals-serving"
 	servingConfigMap = "kube-vitals-ca"
 	// certificateLifetime is short: a certificate is renewed when a third of its lifetime is left.
-	certificateLifetime = 30 * time.Second
+	// So on a busy machine, a renewal has 20 seconds.
+	certificateLifetime = time.Minute
 	// settleTime is the time between publishing a CA and serving a certificate of it.
-	settleTime = 4 * time.Second
+	settleTime = 8 * time.Second
 )
 
 // certificateFlags make certificates short-lived.
