@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -112,6 +113,10 @@ func TestBesideV1(t *testing.T) {
 	for _, kind := range []string{"nodes", "pods"} {
 		w.objects["/apis/metrics.k8s.io/v1/"+kind] = w.objects[metricsV1b1+kind]
 		delete(w.objects, metricsV1b1+kind)
+	}
+	w.addArgs("--tls-apiservices=v1.metrics.k8s.io")
+	w.denied = func(s authorizationv1.SubjectAccessReviewSpec) bool {
+		return s.ResourceAttributes.Name == "v1beta1.metrics.k8s.io"
 	}
 	report, text := w.examine(t)
 	c := find(report, "metrics-api")

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -52,9 +53,9 @@ func (d *doctor) permissions() []permission {
 		list = append(list, permission{account, "get+watch+update", "secrets", ns, name, false})
 	}
 	if w.flag("--service") != "" || !isOptional {
-		for _, version := range versions() {
-			list = append(list, permission{account, verbs, "apiservices.apiregistration.k8s.io", "",
-				version + ".metrics.k8s.io", isOptional})
+		names := cmp.Or(w.flag("--tls-apiservices"), "v1beta1.metrics.k8s.io,v1.metrics.k8s.io")
+		for name := range strings.SplitSeq(names, ",") {
+			list = append(list, permission{account, verbs, "apiservices.apiregistration.k8s.io", "", name, isOptional})
 		}
 	}
 	if name := w.flag("--tls-ca-configmap"); name != "" {

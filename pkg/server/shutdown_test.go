@@ -14,11 +14,14 @@ import (
 // TestShutdown checks that during the shutdown delay the server is unready, still serves, and
 // closes each connection with its next response.
 func TestShutdown(t *testing.T) {
-	c := newCluster(t).config(t)
-	c.Generic.ShutdownDelayDuration = 2 * time.Second
-	ready := startReady(t, c)
+	s, err := New(newCluster(t).config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ready := run(t, s)
+	ready.await(http.StatusOK, "/readyz", "")
 
-	clients := map[string]*client{}
+	clients, start := map[string]*client{}, time.Now()
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		client := ready.another()
 		client.transport.ForceAttemptHTTP2 = protocol == "HTTP/2.0"
@@ -30,6 +33,8 @@ func TestShutdown(t *testing.T) {
 		}
 		clients[protocol] = client
 	}
+	// The server sleeps for the delay. The requests during it take about as long as these.
+	s.assembly.api.ShutdownDelayDuration = max(time.Second, 5*time.Since(start))
 
 	stopped := make(chan struct{})
 	go func() { ready.stop(); close(stopped) }()
