@@ -41,8 +41,8 @@ var (
 	apiServiceElsewhere = Problem{"apiservice-elsewhere",
 		"switch the other server off, or take the APIService from its release, as kubectl vitals preflight describes"}
 	runsBeside = Problem{"apiservice-elsewhere",
-		"leave it if kube-vitals runs beside that server on purpose (apiService.versions=[v1], or create=false); otherwise, " +
-			"this names who owns the metrics API, and what to do\nkubectl vitals preflight"}
+		"leave it if kube-vitals runs beside that server on purpose (apiService.versions=[v1], or create=false); " +
+			"otherwise, this names who owns the metrics API, and what to do\nkubectl vitals preflight"}
 	apiServiceUnavailable = Problem{"apiservice-unavailable", "see the other checks; it follows its cause by some seconds"}
 	apiServerRejected     = Problem{"api-server-rejected", "check the CAs (see aggregation), and restart kube-vitals"}
 	serverUnreachable     = Problem{"server-unreachable",

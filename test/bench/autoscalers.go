@@ -92,7 +92,7 @@ func steadyAutoscalers(s shape, n int) []autoscaler {
 	return list
 }
 
-// spread gives autoscalers phases, evenly over the period.
+// spread sets when autoscalers are created: at equal distances in the period.
 func spread(list []autoscaler, period time.Duration) []autoscaler {
 	for i := range list {
 		list[i].phase = period * time.Duration(i) / time.Duration(len(list))

@@ -107,8 +107,8 @@ const (
 	adapterPage = "https://github.com/kube-vitals/kube-vitals/blob/main/docs/moving-from-prometheus-adapter.md"
 	keep        = "keep it: it would be restored. The command below installs kube-vitals beside it: " +
 		"kubectl 1.37 reads kube-vitals, and autoscalers read the other one"
-	followPage  = "follow the page"
-	then        = "then run the command below" // the end of sentences about how to switch a server off
+	followPage = "follow the page"
+	then       = "then run the command below" // the end of sentences about how to switch a server off
 
 	vitalsMark       = "app.kubernetes.io/name=kube-vitals"
 	releaseName      = "meta.helm.sh/release-name"
