@@ -21,7 +21,13 @@ type balancer struct {
 // startBalancer starts a balancer without endpoints on a port of 127.0.0.1.
 func startBalancer(t *testing.T) *balancer {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	return startBalancerAt(t, "127.0.0.1:0")
+}
+
+// startBalancerAt starts a balancer without endpoints at an address.
+func startBalancerAt(t *testing.T, address string) *balancer {
+	t.Helper()
+	listener, err := net.Listen("tcp", address)
 	must(t, err)
 	b := &balancer{listener: listener}
 	t.Cleanup(func() { listener.Close() })
@@ -45,16 +51,31 @@ func (b *balancer) add(endpoints ...string) {
 	b.endpoints = append(b.endpoints, endpoints...)
 }
 
+func (b *balancer) set(endpoints []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.endpoints = endpoints
+}
+
+func (b *balancer) list() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.endpoints)
+}
+
 func (b *balancer) remove(endpoint string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.endpoints = slices.DeleteFunc(b.endpoints, func(e string) bool { return e == endpoint })
 }
 
-// pick returns the endpoints in turn.
+// pick returns the endpoints in turn, or an invalid one if there are none.
 func (b *balancer) pick() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if len(b.endpoints) == 0 {
+		return ""
+	}
 	b.next++
 	return b.endpoints[b.next%len(b.endpoints)]
 }

@@ -99,17 +99,25 @@ func (c *testCluster) patchToKubeVitals(t *testing.T, namespace, port string) {
 
 // TestMoveFromMetricsServer follows the way back in docs/moving-from-metrics-server.md, and then the
 // move in the chart's README, while clients send requests. A kube-vitals runs in the place of
-// metrics-server, with the objects of its manifest and a certificate that cannot be verified.
+// metrics-server, with the objects of its manifest and a certificate that cannot be verified. Last, it
+// changes the chart of a release.
 func TestMoveFromMetricsServer(t *testing.T) {
 	t.Parallel()
-	c := startServing(t)
+	c := startServing(t, loopbackServices)
 	must(t, c.Apply(t.Context(), metricsServer("").access()))
-	kubeconfig := c.accountKubeconfig(t, cluster.Namespace, "metrics-server")
-	s := c.replica(t, c.server, "--tls-secret=", "--kubelet-service-account=", "--kubeconfig="+kubeconfig,
-		"--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig)
+	s := c.startMetricsServer(t)
 	t.Run("back", func(t *testing.T) { c.testMoveBack(t, metricsServer(s.Port())) })
 	// The move needs what the way back leaves: no release, and the v1beta1 of metrics-server.
 	t.Run("move", func(t *testing.T) { c.testMove(t, metricsServer(s.Port())) })
+	t.Run("release", c.testMoveInRelease)
+}
+
+// startMetricsServer starts a kube-vitals in the place of metrics-server, with its ServiceAccount.
+func (c *servingCluster) startMetricsServer(t *testing.T) *cluster.Server {
+	t.Helper()
+	kubeconfig := c.accountKubeconfig(t, cluster.Namespace, "metrics-server")
+	return c.replica(t, c.server, "--tls-secret=", "--kubelet-service-account=", "--kubeconfig="+kubeconfig,
+		"--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig)
 }
 
 // testMove moves v1beta1, which belongs to another release, from the Service of metrics-server.

@@ -48,7 +48,7 @@ func TestSourceChange(t *testing.T) {
 	current := c.server
 	for _, values := range [][]string{c.values(), {"source.type=kubelet"}} {
 		must(t, c.Helm(t.Context(), "upgrade", values...))
-		next, err := current.StartRevision(t.Context())
+		next, err := current.StartRevision(t.Context(), cluster.Release)
 		must(t, err)
 		t.Cleanup(next.Kill)
 		client := c.asAdmin(t, next)

@@ -59,10 +59,10 @@ type servingCluster struct {
 	servers []*cluster.Server
 }
 
-// startServing starts a cluster with both servers.
-func startServing(t *testing.T) *servingCluster {
+// startServing starts a cluster with both servers. The flags are those of its API server.
+func startServing(t *testing.T, flags ...string) *servingCluster {
 	t.Helper()
-	c := &servingCluster{testCluster: newCluster(t)}
+	c := &servingCluster{testCluster: newCluster(t, flags...)}
 	c.start(t)
 	return c
 }

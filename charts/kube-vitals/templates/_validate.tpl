@@ -3,6 +3,7 @@ Fails for values that render without an error but cannot work. The message names
 single value are in values.schema.json.
 */}}
 {{- define "kube-vitals.validate" -}}
+{{- include "kube-vitals.validateRelease" . }}
 {{- $v := .Values }}
 {{- $tlsType := include "kube-vitals.tlsType" . }}
 {{- if regexMatch "(^|/)metrics-server$" $v.image.repository }}
@@ -117,5 +118,60 @@ single value are in values.schema.json.
 {{- end }}
 {{- if and $v.podMonitor.enabled (not (or $v.metrics.enabled $v.podMonitor.authorization)) }}
 {{- fail "podMonitor.enabled needs metrics.enabled=true or podMonitor.authorization: a PodMonitor cannot use Prometheus' own token; serviceMonitor.enabled can" }}
+{{- end }}
+{{- end }}
+
+{{/*
+Fails for an upgrade that helm would reject too late, after it has changed objects, or that would interrupt metrics:
+- The selector of a Deployment is immutable, but that of its Service is not: the Service would lose its endpoints.
+- In a release that was metrics-server's until now, the APIServices would refer to a Service without ready pods, or the API
+  server would verify pods of metrics-server. Then helm rollback would fail, too: it does not remove the server's caBundle.
+Nothing fails if helm does not know the cluster, as with helm template: lookup then returns nothing.
+*/}}
+{{- define "kube-vitals.validateRelease" -}}
+{{- $name := include "kube-vitals.fullname" . }}
+{{- $namespace := include "kube-vitals.namespace" . }}
+{{- $deployment := lookup "apps/v1" "Deployment" $namespace $name | default dict }}
+{{- $set := list }}
+{{- if .Values.apiService.create }}
+{{- $apiService := lookup "apiregistration.k8s.io/v1" "APIService" "" "v1beta1.metrics.k8s.io" | default dict }}
+{{- $annotations := dig "metadata" "annotations" nil $apiService | default dict }}
+{{- $service := dig "spec" "service" nil $apiService }}
+{{- if and $service (eq .Release.Name (get $annotations "meta.helm.sh/release-name" | default ""))
+  (eq .Release.Namespace (get $annotations "meta.helm.sh/release-namespace" | default "")) }}
+{{- $serving := lookup "apps/v1" "Deployment" $service.namespace $service.name | default dict }}
+{{- $isKubeVitals := false }}
+{{- range dig "spec" "template" "spec" "containers" list $serving }}
+{{- if eq .name "kube-vitals" }}{{ $isKubeVitals = true }}{{ end }}
+{{- end }}
+{{- if and $serving (not $isKubeVitals) }}
+{{- $deployment = $serving }}
+{{- if and $apiService.spec.insecureSkipTLSVerify (not (include "kube-vitals.unverified" .)) }}
+{{- $set = append $set "apiService.insecureSkipTLSVerify=true" }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if $deployment }}
+{{- $labels := $deployment.spec.selector.matchLabels | default dict }}
+{{- $nameLabel := get $labels "app.kubernetes.io/name" }}
+{{- $reachable := dict "app.kubernetes.io/name" $nameLabel "app.kubernetes.io/instance" .Release.Name }}
+{{- $object := printf "Deployment %s/%s" $deployment.metadata.namespace $deployment.metadata.name }}
+{{- if or (ne (toJson $labels) (toJson $reachable)) $deployment.spec.selector.matchExpressions }}
+{{- fail (printf "%s exists, and no value of this chart results in its selector, which is immutable: install kube-vitals in a release of another name beside it (docs/moving-from-metrics-server.md)" $object) }}
+{{- end }}
+{{- if ne $namespace $deployment.metadata.namespace }}
+{{- $set = prepend $set (printf "namespaceOverride=%s" $deployment.metadata.namespace) }}
+{{- end }}
+{{- $renamed := dict "nameOverride" $nameLabel "fullnameOverride" .Values.fullnameOverride }}
+{{- if ne $deployment.metadata.name (include "kube-vitals.fullname" (dict "Values" $renamed "Release" .Release "Chart" .Chart)) }}
+{{- $set = prepend $set (printf "fullnameOverride=%s" $deployment.metadata.name) }}
+{{- end }}
+{{- if ne $nameLabel (include "kube-vitals.name" .) }}
+{{- $set = prepend $set (printf "nameOverride=%s" $nameLabel) }}
+{{- end }}
+{{- if $set }}
+{{- fail (printf "%s serves metrics, and this upgrade would fail or interrupt them: set %s (docs/moving-from-metrics-server.md#in-its-release)" $object (join " and " $set)) }}
+{{- end }}
 {{- end }}
 {{- end }}

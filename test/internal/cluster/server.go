@@ -152,12 +152,12 @@ func (s *Server) StartReplica(args ...string) (*Server, error) {
 	return &replica, err
 }
 
-// StartRevision starts the program with the flags that the chart's Deployment has now, as its next
-// pod after an upgrade. Everything else is as with StartReplica.
-func (s *Server) StartRevision(ctx context.Context) (*Server, error) {
+// StartRevision starts the program with the flags that the chart's Deployment of that name has now, as
+// its next pod after an upgrade. Everything else is as with StartReplica.
+func (s *Server) StartRevision(ctx context.Context, deployment string) (*Server, error) {
 	revision := *s
 	var err error
-	if revision.args, err = s.cluster.chartArgs(ctx, Namespace, Release, 0); err != nil {
+	if revision.args, err = s.cluster.chartArgs(ctx, Namespace, deployment, 0); err != nil {
 		return nil, err
 	}
 	return revision.StartReplica()
