@@ -185,7 +185,7 @@ func (d *doctor) checkAPIServices(ctx context.Context, c Check) []Check {
 		case err != nil:
 			checks = append(checks, c.Denied(err)...)
 		default:
-			checks = append(checks, d.checkAPIService(c, d.apiServices[version])...)
+			checks = append(checks, d.checkAPIService(ctx, c, d.apiServices[version])...)
 		}
 	}
 	return checks
@@ -206,7 +206,7 @@ func (d *doctor) missingAPIService(c Check, version string) []Check {
 	return nil
 }
 
-func (d *doctor) checkAPIService(c Check, a *APIService) []Check {
+func (d *doctor) checkAPIService(ctx context.Context, c Check, a *APIService) []Check {
 	if !d.target.serves(a) {
 		return d.checkElsewhere(c, a)
 	}
@@ -214,7 +214,11 @@ func (d *doctor) checkAPIService(c Check, a *APIService) []Check {
 	for _, condition := range a.Status.Conditions {
 		if condition.Type == "Available" && condition.Status != string(metav1.ConditionTrue) {
 			why := condition.Reason + ": " + condition.Message
-			return c.Fail(serverSymptoms.of(why, apiServiceUnavailable), "%s, and is not available: %s", leads, why)
+			problem := serverSymptoms.of(why, apiServiceUnavailable)
+			if problem == serviceMissing {
+				problem = d.missingService(ctx)
+			}
+			return c.Fail(problem, "%s, and is not available: %s", leads, why)
 		}
 	}
 	if a.Spec.InsecureSkipTLSVerify {

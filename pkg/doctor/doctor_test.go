@@ -222,6 +222,12 @@ func TestBroken(t *testing.T) {
 
 		{"no Service", func(w *world) { delete(w.objects, kubeSystem+"services/kube-vitals") },
 			"service", Failed, serviceMissing.Reason, "kube-system/kube-vitals does not exist", ""},
+		{"terminating namespace", terminating, "service", Failed, namespaceTerminating.Reason,
+			"kube-system/kube-vitals does not exist", ""},
+		{"terminating namespace, APIService", func(w *world) {
+			terminating(w)
+			unavailable("ServiceNotFound", "service is not present")(w)
+		}, "apiservice", Failed, namespaceTerminating.Reason, "ServiceNotFound", ""},
 		{"other port", func(w *world) { w.inCluster(1); w.service().Spec.Ports[0].Port = 1 },
 			"service", Failed, servicePortMissing.Reason, "has no port", ""},
 		{"no endpoints", func(w *world) { w.inCluster(1) }, "endpoints", Failed, noEndpoints.Reason,
@@ -459,6 +465,13 @@ func TestBroken(t *testing.T) {
 			}
 		})
 	}
+}
+
+// terminating deletes the Service and marks its namespace as being deleted.
+func terminating(w *world) {
+	delete(w.objects, kubeSystem+"services/kube-vitals")
+	w.objects["/api/v1/namespaces/kube-system"] = &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: ns, DeletionTimestamp: &metav1.Time{Time: time.Now()}}}
 }
 
 func (w *world) service() *corev1.Service {
@@ -726,6 +739,9 @@ func TestCommands(t *testing.T) {
 		id       string
 		commands []string
 	}{
+		"terminating namespace": {terminating, "service", []string{
+			"kubectl delete apiservice v1beta1.metrics.k8s.io v1.metrics.k8s.io",
+			"kubectl wait --for=delete namespace/kube-system"}},
 		"changed key":                  {changedKey(accept), "nodes", []string{accept}},
 		"changed key, not our command": {changedKey(accept + ";id"), "nodes", nil},
 		"containers not ready": {notReady(corev1.PodInitialized), "pods", []string{

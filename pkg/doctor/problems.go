@@ -59,10 +59,13 @@ var (
 	certificateExpired   = Problem{"certificate-expired", "renew it; kube-vitals does so itself with --tls-secret"}
 	certificateHandshake = Problem{"certificate-handshake", "check the target port of the Service, and the log of the pod"}
 	serviceMissing       = Problem{"service-missing", upgrade}
-	servicePortMissing   = Problem{"service-port-missing", "give the Service and the APIServices the same port"}
-	noEndpoints          = Problem{"no-endpoints", "see Deployment and pods; compare the selector with their labels"}
-	deploymentMissing    = Problem{"deployment-missing", "compare the selector of the Service with the labels of the pods"}
-	zeroReplicas         = Problem{"zero-replicas", "start it, and find out who stopped it:\n" +
+	namespaceTerminating = Problem{"namespace-terminating",
+		"delete the APIServices, without which the deletion ends; then you can install kube-vitals again:\n" +
+			"kubectl delete apiservice APISERVICES\nkubectl wait --for=delete namespace/NAMESPACE"}
+	servicePortMissing = Problem{"service-port-missing", "give the Service and the APIServices the same port"}
+	noEndpoints        = Problem{"no-endpoints", "see Deployment and pods; compare the selector with their labels"}
+	deploymentMissing  = Problem{"deployment-missing", "compare the selector of the Service with the labels of the pods"}
+	zeroReplicas       = Problem{"zero-replicas", "start it, and find out who stopped it:\n" +
 		"kubectl --namespace NAMESPACE scale deployment NAME --replicas=1"}
 	noReplicaReady = Problem{"replicas-not-ready", "see pods"}
 	noPods         = Problem{"no-pods", "see the events of the Deployment and of its ReplicaSet with kubectl describe"}

@@ -98,7 +98,7 @@ func (d *doctor) checkService(ctx context.Context, c Check) []Check {
 	}
 	service, err := d.kube.CoreV1().Services(t.Namespace).Get(ctx, t.Service, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return c.Fail(serviceMissing, "%s does not exist", t)
+		return c.Fail(d.missingService(ctx), "%s does not exist", t)
 	}
 	if err != nil {
 		return c.Denied(err)
@@ -113,6 +113,28 @@ func (d *doctor) checkService(ctx context.Context, c Check) []Check {
 	}
 	d.workload.port = service.Spec.Ports[i]
 	return append(c.OK("%s, port %d", t, t.port), d.checkEndpoints(ctx)...)
+}
+
+// missingService returns the problem of a Service that does not exist. While its namespace is being deleted, it
+// cannot be created again. The deletion does not end while an APIService is unavailable, since the namespace's
+// controller cannot list the objects of its group (kubernetes#83332).
+func (d *doctor) missingService(ctx context.Context) Problem {
+	namespace, err := d.kube.CoreV1().Namespaces().Get(ctx, d.target.Namespace, metav1.GetOptions{})
+	if err != nil || namespace.DeletionTimestamp == nil {
+		return serviceMissing
+	}
+	var names []string
+	for _, version := range versions() {
+		if d.target.serves(d.apiServices[version]) {
+			names = append(names, version+".metrics.k8s.io")
+		}
+	}
+	if len(names) == 0 {
+		return serviceMissing
+	}
+	p := namespaceTerminating.named("NAME", d.target.Namespace, "")
+	p.Cure = strings.ReplaceAll(p.Cure, "APISERVICES", strings.Join(names, " "))
+	return p
 }
 
 func (d *doctor) checkEndpoints(ctx context.Context) []Check {
