@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -77,6 +78,12 @@ func TestValues(t *testing.T) {
 			deployment, container + "env", []any{map[string]any{"name": "GOMEMLIMIT", "value": "1GiB"}}},
 		{"env[0].name=GOGC,env[0].value=50", deployment, container + "env.1.name", "GOGC"},
 
+		// The port that containerPort has anyway.
+		{"containerPort=8443,args={--secure-port=8443}", deployment, container + "ports.0.containerPort", 8443.0},
+		// What metrics-server's chart ignores has no effect: labels of the Service with the wrong indentation, and an
+		// API version.
+		{`service.kubernetes\.io/name=x`, service, `metadata.labels.kubernetes\.io/name`, nil},
+		{"podDisruptionBudget.enabled=true,podDisruptionBudget.apiVersion=policy/v1beta1", budget, "apiVersion", "policy/v1"},
 		{"deploymentLabels.a=b", deployment, "metadata.labels.a", "b"},
 		{"", deployment, pod + "terminationGracePeriodSeconds", nil},
 		{"terminationGracePeriodSeconds=60", deployment, pod + "terminationGracePeriodSeconds", 60.0},
@@ -230,8 +237,13 @@ func TestArguments(t *testing.T) {
 			"--tls-ca-configmap=kube-vitals-ca"}},
 		{"kubelet.certificateAuthority=", flags{ca}, nil},
 		{"kubelet.serviceAccount.create=false", flags{account}, nil},
-		{"args={--deprecated-kubelet-completely-insecure=false}", flags{ca},
+		{"args={--deprecated-kubelet-completely-insecure=false}", nil,
 			flags{"--deprecated-kubelet-completely-insecure=false"}},
+		{"kubelet.insecureTLS=true,args={--kubelet-insecure-tls=false}", nil, flags{"--kubelet-insecure-tls=false"}},
+		{"kubelet.tls=pin,args={--kubelet-insecure-tls=false}", nil,
+			flags{"--kubelet-pins=kube-vitals-kubelet-pins", "--kubelet-insecure-tls=false"}},
+		{"args={,-v=2}", nil, flags{"-v=2"}}, // empty elements have no effect
+		{"args[0]=null,args[1]=-v=2", nil, flags{"-v=2"}},
 		{"args={--deprecated-kubelet-completely-insecure}", flags{ca, account},
 			flags{"--deprecated-kubelet-completely-insecure"}},
 		{"kubelet.serviceAccount.create=false,kubelet.serviceAccount.name=x",
@@ -266,7 +278,7 @@ func TestRefusals(t *testing.T) {
 		{"replicas=two", "at '/replicas': got string, want integer"},
 		{"tls.type=none", "at '/tls/type': value must be one of 'kube-vitals', 'helm', 'existingSecret', 'cert-manager', "},
 		{"maxSampleAge=5", "at '/maxSampleAge': got number, want string"},
-		{"args={verbose}", "at '/args/0': 'verbose' does not match pattern '^-'"},
+		{"args={verbose}", "at '/args/0': 'verbose' does not match pattern"},
 		{"podLabels.a=1", "at '/podLabels/a': got number, want string"},
 		{"service.port=0", "at '/service/port': minimum: got 0, want 1"},
 		{"terminationGracePeriodSeconds=no", "at '/terminationGracePeriodSeconds': got string, want null or integer"},
@@ -302,6 +314,7 @@ func TestRefusals(t *testing.T) {
 			"podDisruptionBudget.maxUnavailable contradict each other"},
 		{"kubelet.serviceAccount.name=kube-vitals", "kubelet.serviceAccount.name is the ServiceAccount of the pods"},
 		{"args={--secure-port=8443}", "set containerPort instead"},
+		{"containerPort=8443,args={--secure-port=8443,--secure-port=8444}", "set containerPort instead"},
 		{"defaultArgs={--secure-port=8443}", "set containerPort instead"},
 		{"args={--kubelet-service-account=x}", "set kubelet.serviceAccount.name instead"},
 		{"kubelet.tls=insecure", "at '/kubelet/tls': value must be one of 'verify', 'pin'"},
@@ -336,6 +349,67 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("got error %v, want %s", err, tt.want)
 			}
 		})
+	}
+}
+
+// TestNamesOfBitnami checks that a value of Bitnami's chart is refused with the name that it has here, and that the
+// README has both.
+func TestNamesOfBitnami(t *testing.T) {
+	readme := string(mustRead(t, filepath.Join(chart, "README.md")))
+	for name, want := range map[string]string{
+		"extraArgs": "args", "extraEnvVars": "env", "extraDeploy": "extraObjects", "pdb": "podDisruptionBudget",
+		"containerPorts": "containerPort", "containerSecurityContext": "securityContext", "podAffinityPreset": "affinity",
+		"podAntiAffinityPreset": "topologySpreadConstraints", "nodeAffinityPreset": "affinity",
+		"commonAnnotations": "podAnnotations",
+	} {
+		_, err := helm(t, setValues(name+".x=y")...)
+		if want := name + " is a value of Bitnami's chart: set " + want; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want %s", err, want)
+		}
+		if !regexp.MustCompile("(?m)^\\|.*`" + name + "\\b.*\\|.*`" + want + "\\b").MatchString(readme) {
+			t.Errorf("the README does not have %s and %s in one row", name, want)
+		}
+	}
+}
+
+// TestNotes checks the advice in NOTES.txt. Another template includes it, since helm template omits it.
+func TestNotes(t *testing.T) {
+	const (
+		unverifiedKubelets = "The kubelets' certificates are not verified."
+		pin                = "--set kubelet.tls=pin"
+		pinned             = "are pinned at first sight"
+		selfSigned         = "does not verify the serving certificate. tls.type=kube-vitals verifies it."
+		skipped            = "remove apiService.insecureSkipTLSVerify"
+	)
+	folder := filepath.Join(t.TempDir(), "kube-vitals")
+	must(t, os.CopyFS(folder, os.DirFS(chart)))
+	must(t, os.WriteFile(filepath.Join(folder, "templates", "notes.yaml"),
+		[]byte(`notes: |{{ include (print .Template.BasePath "/NOTES.txt") . | nindent 2 }}`), 0o600))
+	for values, want := range map[string][]string{
+		"":                                     {pin},
+		"args={--kubelet-insecure-tls}":        {unverifiedKubelets},
+		"defaultArgs={--kubelet-insecure-tls}": {unverifiedKubelets},
+		"args={--deprecated-kubelet-completely-insecure}":                     {unverifiedKubelets},
+		"kubelet.insecureTLS=true":                                            {unverifiedKubelets},
+		"args={--kubelet-insecure-tls=false}":                                 {pin},
+		"args={--kubelet-insecure-tls,--kubelet-insecure-tls=false}":          {pin},
+		"kubelet.insecureTLS=true,args={--kubelet-insecure-tls=false}":        {pin},
+		"kubelet.tls=pin,args={--kubelet-insecure-tls=false}":                 {pinned},
+		"tls.type=self-signed":                                                {pin, selfSigned},
+		"apiService.insecureSkipTLSVerify=true":                               {pin, skipped},
+		"tls.type=self-signed,apiService.insecureSkipTLSVerify=true":          {pin, selfSigned},
+		"tls.type=helm,kubelet.tls=pin,apiService.insecureSkipTLSVerify=true": {pinned, skipped},
+	} {
+		args := append(setValues(values), "--show-only", "templates/notes.yaml")
+		args[slices.Index(args, chart)] = folder
+		text, err := helm(t, args...)
+		must(t, err)
+		notes := strings.Join(strings.Fields(string(text)), " ")
+		for _, part := range []string{unverifiedKubelets, pin, pinned, selfSigned, skipped} {
+			if got, want := strings.Contains(notes, part), slices.Contains(want, part); got != want {
+				t.Errorf("%s: got notes with %q: %t, want %t", values, part, got, want)
+			}
+		}
 	}
 }
 
@@ -696,6 +770,10 @@ func TestMetricsServerValues(t *testing.T) {
 	objs.want(t, apiService, fields{"spec.insecureSkipTLSVerify": true})
 	if objs[servingSecret] != nil {
 		t.Errorf("%s is rendered, which tls.type=metrics-server does not need", servingSecret)
+	}
+	open := mustHelm(t, append(setValues(), "--set-string", "metrics.enabled=true")...).args(t)
+	if !slices.Contains(open, "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics") {
+		t.Errorf("metrics.enabled as a text: got %q", open)
 	}
 }
 

@@ -238,19 +238,35 @@ process. Empty without a limit, or if the limit is tiny.
 {{/* "true" if args or defaultArgs set a flag of one of the names, which are alternatives of a regular expression. */}}
 {{- define "kube-vitals.hasFlag" -}}
 {{- $pattern := printf "^--?(%s)(=|$)" .names }}
-{{- range concat (.root.Values.defaultArgs | default list) (.root.Values.args | default list) }}
+{{- range concat (.root.Values.defaultArgs | default list) (.root.Values.args | default list) | compact }}
 {{- if regexMatch $pattern . }}true{{ end }}
 {{- end }}
 {{- end }}
 
 {{/*
-The flags that configure the verification of kubelets. If args or defaultArgs contain one, as with metrics-server's chart, they
-replace the values, since the server rejects contradictory flags.
+What disables the verification of kubelets: "flag", in args or defaultArgs, or "value", kubelet.insecureTLS. Empty if they are
+verified. The last of several equal flags counts, and it may be false.
+*/}}
+{{- define "kube-vitals.kubeletsUnverifiedBy" -}}
+{{- $flags := dict }}
+{{- range concat (.Values.defaultArgs | default list) (.Values.args | default list) | compact }}
+{{- if regexMatch "^--?(kubelet-insecure-tls|deprecated-kubelet-completely-insecure)(=|$)" . }}
+{{- $_ := set $flags (regexFind "[a-z-]+" (trimAll "-" .)) (not (regexMatch "=(0|f|F|false|FALSE|False)$" .)) }}
+{{- end }}
+{{- end }}
+{{- if has true (values $flags) }}flag
+{{- else if and .Values.kubelet.insecureTLS (not (hasKey $flags "kubelet-insecure-tls")) }}value
+{{- end }}
+{{- end }}
+
+{{/*
+The flags that configure the verification of kubelets. If args or defaultArgs contain one that has an effect, as with
+metrics-server's chart, they replace the values, since the server rejects contradictory flags.
 */}}
 {{- define "kube-vitals.kubeletTrust" -}}
-{{- $names := "kubelet-certificate-authority|kubelet-insecure-tls|deprecated-kubelet-completely-insecure" }}
-{{- if not (include "kube-vitals.hasFlag" (dict "root" . "names" $names)) }}
-{{- if .Values.kubelet.insecureTLS -}}
+{{- $unverifiedBy := include "kube-vitals.kubeletsUnverifiedBy" . }}
+{{- if not (or (eq $unverifiedBy "flag") (include "kube-vitals.hasFlag" (dict "root" . "names" "kubelet-certificate-authority"))) }}
+{{- if $unverifiedBy -}}
 - --kubelet-insecure-tls
 {{- else if .Values.kubelet.certificateAuthority -}}
 - --kubelet-certificate-authority={{ .Values.kubelet.certificateAuthority }}

@@ -9,6 +9,15 @@ single value are in values.schema.json.
 {{- if regexMatch "(^|/)metrics-server$" $v.image.repository }}
 {{- fail (printf "image.repository=%s is the image of metrics-server: set image.repository to that of kube-vitals" $v.image.repository) }}
 {{- end }}
+{{- $names := dict "extraArgs" "args" "extraEnvVars" "env" "extraDeploy" "extraObjects" "pdb" "podDisruptionBudget"
+  "containerPorts" "containerPort" "containerSecurityContext" "securityContext" "podAffinityPreset" "affinity"
+  "podAntiAffinityPreset" "topologySpreadConstraints or affinity" "nodeAffinityPreset" "affinity"
+  "commonAnnotations" "podAnnotations, deploymentAnnotations and those of each section" }}
+{{- range $name, $cure := $names }}
+{{- if hasKey $v $name }}
+{{- fail (printf "%s is a value of Bitnami's chart: set %s instead" $name $cure) }}
+{{- end }}
+{{- end }}
 {{- if ($v.addonResizer).enabled }}
 {{- fail "addonResizer.enabled=true: this chart has no addon-resizer: set resources for the size of the cluster (docs/install.md), and remove addonResizer" }}
 {{- end }}
@@ -56,7 +65,11 @@ single value are in values.schema.json.
 {{- if and $v.hostNetwork.enabled (eq (int $v.containerPort) 10250) }}
 {{- fail "hostNetwork.enabled=true: the kubelet already listens on port 10250 of the node: set another containerPort, such as 4443" }}
 {{- end }}
-{{- if include "kube-vitals.hasFlag" (dict "root" . "names" "secure-port") }}
+{{- $ports := list }}
+{{- range concat ($v.defaultArgs | default list) ($v.args | default list) | compact }}
+{{- if regexMatch "^--?secure-port(=|$)" . }}{{ $ports = append $ports (splitList "=" . | last) }}{{ end }}
+{{- end }}
+{{- if without $ports (toString $v.containerPort) }}
 {{- fail "args and defaultArgs cannot set --secure-port, since probes and the Service use containerPort: set containerPort instead" }}
 {{- end }}
 {{- if include "kube-vitals.hasFlag" (dict "root" . "names" "kubelet-service-account") }}
@@ -65,8 +78,7 @@ single value are in values.schema.json.
 {{- if include "kube-vitals.hasFlag" (dict "root" . "names" "kubelet-pins") }}
 {{- fail "args and defaultArgs cannot set --kubelet-pins, since the role depends on it: set kubelet.tls=pin instead" }}
 {{- end }}
-{{- $unverified := include "kube-vitals.hasFlag" (dict "root" . "names" "kubelet-insecure-tls|deprecated-kubelet-completely-insecure") }}
-{{- if and (include "kube-vitals.kubeletPinsName" .) (or $v.kubelet.insecureTLS $unverified) }}
+{{- if and (include "kube-vitals.kubeletPinsName" .) (include "kube-vitals.kubeletsUnverifiedBy" .) }}
 {{- fail "kubelet.tls=pin and the option to verify no kubelet contradict each other: remove kubelet.insecureTLS, --kubelet-insecure-tls and --deprecated-kubelet-completely-insecure" }}
 {{- end }}
 {{- if and (include "kube-vitals.devicesConfigMapName" .) (include "kube-vitals.hasFlag" (dict "root" . "names" "device-config")) }}
@@ -85,7 +97,7 @@ single value are in values.schema.json.
 {{- fail "tls.type=kube-vitals creates the serving certificate, and args name another one by --tls-cert-file: remove the flag, or set tls.type=existingSecret and tls.existingSecret.name" }}
 {{- end }}
 {{- $open := "" }}
-{{- range concat ($v.defaultArgs | default list) ($v.args | default list) }}
+{{- range concat ($v.defaultArgs | default list) ($v.args | default list) | compact }}
 {{- if regexMatch "^--?authorization-always-allow-paths=" . }}{{ $open = printf "%s,%s," $open (splitList "=" . | last) }}{{ end }}
 {{- end }}
 {{- if and $open (not $v.metrics.enabled) (not (and (contains ",/livez," $open) (contains ",/readyz," $open))) }}
