@@ -9,8 +9,7 @@ package reason
 // known to be wrong.
 type Reason string
 
-// The reasons why a scrape of a kubelet fails. Many are also why an engine cannot be read, see
-// reasontest.Refreshes.
+// The reasons why a scrape of a kubelet fails. Many are also why an engine cannot be read.
 const (
 	NoAddress       Reason = "no-address"
 	BadEndpoint     Reason = "bad-endpoint"

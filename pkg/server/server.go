@@ -29,8 +29,8 @@ import (
 )
 
 // Config configures a Server. Only Kubeconfig, NodeSelector, RateWindow, Active,
-// KubeletServiceAccount, KubeletPins, Engine, StorageInterval, Devices, EventDeployment and
-// ServingCert are optional.
+// KubeletServiceAccount, KubeletPins, Engine, StorageInterval, Devices, EventDeployment, ServingCert,
+// Flags and MissingMetricsWarnings are optional.
 type Config struct {
 	Version, Commit string                // of this program, for telemetry
 	Flags           cliflag.NamedFlagSets // for /flagz; their values are not secret
