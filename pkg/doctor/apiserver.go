@@ -234,7 +234,7 @@ func (d *doctor) checkElsewhere(c Check, a *APIService) []Check {
 		seen = fmt.Sprintf("leads to Service %s/%s instead of %s, which is %s", to.Namespace, to.Name, d.target,
 			d.target.Kind)
 	}
-	if d.beside || d.isForeign(a) && d.servesOther(a) {
+	if d.beside || d.isProviders(a) {
 		return c.Warn(runsBeside, "%s", seen)
 	}
 	if d.target.Kind == KubeVitals {
@@ -246,24 +246,22 @@ func (d *doctor) checkElsewhere(c Check, a *APIService) []Check {
 	return c.Fail(p, "%s", seen)
 }
 
-// isForeign reports whether kube-vitals runs, and the APIService is not of its release: the provider's, for example,
-// beside a release that has only the other version.
-func (d *doctor) isForeign(a *APIService) bool {
-	return d.target.Kind == KubeVitals && a.Metadata.Labels["app.kubernetes.io/name"] != string(KubeVitals)
+// IsOurs reports whether an object is of a release of kube-vitals, whose names may be other ones.
+func IsOurs(o *metav1.ObjectMeta) bool {
+	return o.Labels["app.kubernetes.io/name"] == string(KubeVitals) ||
+		strings.HasPrefix(o.Labels["helm.sh/chart"], string(KubeVitals)+"-")
 }
 
-// servesOther reports whether the server that is examined serves another version than that of the APIService.
-func (d *doctor) servesOther(a *APIService) bool {
-	return slices.ContainsFunc(versions(), func(version string) bool {
-		other := d.apiServices[version]
-		return other != nil && other.Metadata.Name != a.Metadata.Name && d.target.serves(other)
-	})
+// isProviders reports whether an APIService is of another server, beside kube-vitals with another version.
+func (d *doctor) isProviders(a *APIService) bool {
+	return a != nil && d.target.Kind == KubeVitals && !d.target.serves(a) && !IsOurs(&a.Metadata) &&
+		slices.ContainsFunc(versions(), func(version string) bool { return d.target.serves(d.apiServices[version]) })
 }
 
-// version returns the one to read metrics from: that of autoscalers, unless only v1 leads to the server.
+// version returns the one to read metrics from: that of autoscalers, unless a provider has it.
 func (d *doctor) version() string {
 	list := versions()
-	if a := d.apiServices[list[0]]; a != nil && d.isForeign(a) && !d.target.serves(a) && d.servesOther(a) {
+	if d.isProviders(d.apiServices[list[0]]) {
 		return list[1]
 	}
 	return list[0]
@@ -328,7 +326,7 @@ func (d *doctor) chooseServer(ctx context.Context, labeled []corev1.Service) []C
 	another := d.target.Kind == KubeVitals
 	d.beside = true
 	for _, a := range d.apiServices { // one of its own release leads elsewhere by mistake
-		d.beside = d.beside && (another || a.Metadata.Labels["app.kubernetes.io/name"] != string(KubeVitals))
+		d.beside = d.beside && (another || !IsOurs(&a.Metadata))
 	}
 	s := installed[0]
 	*d.target = Server{Kind: KubeVitals, Namespace: s.Namespace, Service: s.Name, port: defaultServicePort}

@@ -24,7 +24,8 @@ func TestBesideProvider(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	provider := c.startProvider(t)
-	must(t, c.Apply(t.Context(), provider.access()+"---"+provider.apiService()))
+	manifest := provider.access() + "---" + provider.apiService()
+	must(t, c.Apply(t.Context(), manifest))
 	c.awaitTop(t)
 	load := startLoad(t, map[string]func(context.Context) error{
 		"request for v1beta1": func(ctx context.Context) error {
@@ -35,8 +36,8 @@ func TestBesideProvider(t *testing.T) {
 			return err
 		},
 		"restore": func(ctx context.Context) error {
-			time.Sleep(time.Second)
-			return c.Apply(ctx, provider.apiService())
+			time.Sleep(time.Second) // the pace of the provider
+			return c.Apply(ctx, manifest)
 		},
 	})
 
@@ -65,7 +66,6 @@ func TestBesideProvider(t *testing.T) {
 	})
 	c.kubectl(t, "delete", "apiservice", "v1.metrics.k8s.io")
 
-	c.kubectl(t, "get", "service", "metrics-server", inNamespace)
 	_, err := c.Run(t.Context(), binaries.Helm, "uninstall", cluster.Release, inNamespace)
 	must(t, err)
 	c.awaitVersion(t, "v1beta1")
@@ -96,7 +96,7 @@ func (c *testCluster) startProvider(t *testing.T) otherServer {
 	address, err := url.Parse(s.URL)
 	must(t, err)
 	provider := metricsServer(address.Port())
-	provider.labels += `, addonmanager.kubernetes.io/mode: Reconcile`
+	provider.labels += ", addonmanager.kubernetes.io/mode: Reconcile"
 	return provider
 }
 

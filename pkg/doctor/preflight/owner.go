@@ -32,8 +32,7 @@ func (p *preflight) findInstalled(ctx context.Context, served *doctor.Server, pr
 	list := p.kube.RbacV1().ClusterRoleBindings().List
 	return doctor.Each(ctx, list, metav1.ListOptions{}, func(b *rbacv1.ClusterRoleBinding) {
 		name, isServer := strings.CutSuffix(b.Name, ":system:auth-delegator")
-		isOurs := hasMark(&b.ObjectMeta, vitalsMark) || strings.HasPrefix(b.Labels["helm.sh/chart"], "kube-vitals-")
-		if !isServer || !isOurs || len(b.Subjects) == 0 {
+		if !isServer || !doctor.IsOurs(&b.ObjectMeta) || len(b.Subjects) == 0 {
 			return
 		}
 		found := doctor.Server{Kind: doctor.KubeVitals, Namespace: b.Subjects[0].Namespace, Service: name}
@@ -85,7 +84,7 @@ func (p *preflight) checkOwner(ctx context.Context, c doctor.Check) (checks []do
 	}
 	if o.off == "" {
 		p.values = append(p.values, onlyV1)
-		if v1, err := doctor.GetAPIService(ctx, p.kube, "v1"); err == nil && !hasMark(&v1.Metadata, vitalsMark) {
+		if v1, err := doctor.GetAPIService(ctx, p.kube, "v1"); err == nil && !doctor.IsOurs(&v1.Metadata) {
 			p.values = append(p.values, noAPIService)
 		}
 		return append(checks, c.Warn(doctor.Problem{Reason: ownerManaged, Cure: keep}, "%s: %s", seen, o.name)...)

@@ -122,6 +122,11 @@ func (w *world) metricsServer(namespace, service string, meta metav1.ObjectMeta)
 	}
 }
 
+// v1 adds the APIService of the other version.
+func (w *world) v1(meta metav1.ObjectMeta) {
+	w.objects["/apis/apiregistration.k8s.io/v1/apiservices/v1.metrics.k8s.io"] = map[string]any{"metadata": meta}
+}
+
 func (w *world) daemonSet(app string) { w.daemonSetIn("kube-system", app) }
 
 func (w *world) daemonSetIn(namespace, app string) {
@@ -717,6 +722,16 @@ func TestInstalledBeside(t *testing.T) {
 			w.metricsServer("kube-system", "metrics-server", label("addonmanager.kubernetes.io/mode", "Reconcile"))
 			w.bind("monitoring", "vitals-kube-vitals", ours("vitals", "kube-vitals"))
 		}, upgrade + beside, "monitoring/vitals-kube-vitals"},
+		"v1 with nameOverride, beside the server of GKE": {func(w *world) {
+			w.metricsServer("kube-system", "metrics-server", label("addonmanager.kubernetes.io/mode", "Reconcile"))
+			w.v1(ours("vitals", "metrics"))
+			w.bind("kube-system", "vitals-metrics", ours("vitals", "metrics"))
+		}, upgrade + beside, "kube-system/vitals-metrics"},
+		"beside a provider's server with both versions": {func(w *world) {
+			w.metricsServer("kube-system", "metrics-server", label("addonmanager.kubernetes.io/mode", "Reconcile"))
+			w.v1(label("addonmanager.kubernetes.io/mode", "Reconcile"))
+			w.bind("kube-system", "kube-vitals", ours("vitals", "kube-vitals"))
+		}, upgrade + " --set apiService.create=false", "kube-system/kube-vitals"},
 		"without APIServices": {func(w *world) { w.bind("kube-system", "kube-vitals", ours("vitals", "kube-vitals")) },
 			upgrade, "kube-system/kube-vitals"},
 		"nameOverride": {func(w *world) {
