@@ -81,14 +81,14 @@ func (s *Source) record(ctx context.Context, r *Result, now time.Time) {
 // whether the engine has series of the node. A new node may have none for as long as its first metrics
 // may take.
 func (s *Source) recordNode(n *node, now time.Time) bool {
-	var sampledAt usage.NodeTime
+	var newestAt usage.NodeTime
 	count, containers := 0, 0
 	newest := &n.counter // the series that tells the interval
 	for c := range s.current(n) {
 		if count++; count == 1 {
 			newest = c
 		}
-		sampledAt = max(sampledAt, c.cur.At)
+		newestAt = max(newestAt, c.cur.At)
 		if c != &n.counter {
 			containers++
 		}
@@ -107,9 +107,9 @@ func (s *Source) recordNode(n *node, now time.Time) bool {
 	switch {
 	case newest.second != 0:
 		h.Interval = newest.cur.At.Sub(newest.second)
-	case h.SampledAt != 0 && sampledAt > h.SampledAt: // more than the range of the query apart
-		h.Interval = sampledAt.Sub(h.SampledAt)
+	case h.Newest != 0 && newestAt > h.Newest: // more than the range of the query apart
+		h.Interval = newestAt.Sub(h.Newest)
 	}
-	h.SampledAt, h.Containers = sampledAt, containers
+	h.Newest, h.Containers = newestAt, containers
 	return true
 }

@@ -56,11 +56,11 @@ func TestHealth(t *testing.T) {
 		t.Errorf("after a success: got %+v", e)
 	}
 	n := f.health("n1")
-	if n.Failures != 0 || n.Containers != 2 || n.SampledAt != f.at(-18) ||
+	if n.Failures != 0 || n.Containers != 2 || n.Newest != f.at(-18) ||
 		n.Interval != 15*time.Second || n.LastSuccess.IsZero() || !n.LastSuccess.Equal(n.SucceedingSince) {
 		t.Errorf("n1: got %+v", n)
 	}
-	if n := f.health("n2"); n.Reason != reason.NotInEngine || !n.LastSuccess.IsZero() || n.SampledAt != 0 {
+	if n := f.health("n2"); n.Reason != reason.NotInEngine || !n.LastSuccess.IsZero() || n.Newest != 0 {
 		t.Errorf("n2, which the engine does not scrape: got %+v", n)
 	}
 	if all := f.Nodes(); len(all) != 2 || all[0].Name != "n1" || all[1].Name != "n2" {
@@ -91,7 +91,7 @@ func TestHealth(t *testing.T) {
 		e.Engine.Warning != "" {
 		t.Errorf("after the recovery: got %+v", e)
 	}
-	if n := f.health("n1"); n.Failures != 1 || n.Containers != 0 || n.LastSuccess.IsZero() || n.SampledAt == 0 {
+	if n := f.health("n1"); n.Failures != 1 || n.Containers != 0 || n.LastSuccess.IsZero() || n.Newest == 0 {
 		t.Errorf("n1, which is gone: got %+v", n)
 	}
 	if n := f.health("n2"); n.Failures != 0 || n.Interval != 0 {

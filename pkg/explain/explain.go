@@ -45,6 +45,8 @@ type View interface {
 	// NodeFacts and PodFacts report false if a node was never scraped, and if its node does not report a pod.
 	NodeFacts(name string) (store.Facts, bool)
 	PodFacts(pod *inventory.Object) (store.PodFacts, bool)
+	// OurTime converts a time by the clock of a node, as far as its offset is known.
+	OurTime(node string, t usage.NodeTime) usage.Time
 }
 
 // Lookup reads objects from the API server. *Client implements it.

@@ -36,6 +36,7 @@ type world struct {
 	lookup      *fakeLookup
 	selects     bool
 	maxAge      time.Duration // of a sample
+	ahead       time.Duration // how far the clocks of the nodes are ahead of ours
 }
 
 func (w *world) config() Config {
@@ -62,6 +63,8 @@ func (w *world) PodFacts(pod *inventory.Object) (store.PodFacts, bool) {
 	f, ok := w.podFacts[pod.Node+"/"+pod.Namespace+"/"+pod.Name]
 	return f, ok
 }
+
+func (w *world) OurTime(_ string, t usage.NodeTime) usage.Time { return usage.Time(t.Add(-w.ahead)) }
 
 // fakeLookup is an API server with these objects.
 type fakeLookup struct {
@@ -367,7 +370,7 @@ func TestPods(t *testing.T) {
 		{"just started, by a clock that is behind", func(w *world) {
 			w.pod().Containers[0] = running("app", 606*time.Second)
 			w.report(facts("proxy", time.Hour, 7*time.Second))
-			w.source.List[0].ClockOffset, w.source.List[0].ClockKnown = -10*time.Minute, true
+			w.ahead = -10 * time.Minute
 		}, reason.PodStarting, `container "app" started 6s ago; metrics are expected within 19s`},
 		{"just started, by a clock that is a little ahead", func(w *world) {
 			w.pod().Containers[0] = running("app", -2*time.Second)

@@ -25,7 +25,7 @@ func (m *moment) lostOfPod(o *inventory.Object, facts *store.PodFacts, n *nodeFi
 	what, node := named(facts.LostContainer), o.Node
 	for i := range o.Containers {
 		c := &o.Containers[i]
-		age, known := m.ageOf(c, n)
+		age, known := m.ageOf(c, node)
 		if c.Name == facts.LostContainer && facts.Lost == usage.LostZero && known && age < m.overall.Startup {
 			return newFinding(reason.PodStarting, "%s started %s ago, and %s does not know its usage yet",
 				what, short(age), m.overall.Reporter(node)), true

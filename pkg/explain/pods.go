@@ -124,7 +124,7 @@ func (m *moment) runningPod(o *inventory.Object) finding {
 	}
 	var starting finding
 	for _, c := range containersWithoutUsage(o, &facts) {
-		f, young := m.startingContainer(c, n)
+		f, young := m.startingContainer(c, o.Node)
 		switch {
 		case young:
 			starting = f
@@ -199,8 +199,8 @@ func containersWithoutUsage(o *inventory.Object, facts *store.PodFacts) (found [
 }
 
 // startingContainer explains a container that started so recently that metrics are still expected.
-func (m *moment) startingContainer(c container, n *nodeFinding) (finding, bool) {
-	age, known := m.ageOf(c.State, n)
+func (m *moment) startingContainer(c container, node string) (finding, bool) {
+	age, known := m.ageOf(c.State, node)
 	if known && age < m.overall.Startup {
 		return newFinding(reason.PodStarting, "%s started %s ago; metrics are expected within %s",
 			named(c.Name), short(age), seconds(m.overall.Startup-age)), true
@@ -216,14 +216,11 @@ func (m *moment) startingContainer(c container, n *nodeFinding) (finding, bool) 
 }
 
 // ageOf returns the time since a container started, and whether it is known.
-func (m *moment) ageOf(c *inventory.ContainerState, n *nodeFinding) (time.Duration, bool) {
+func (m *moment) ageOf(c *inventory.ContainerState, node string) (time.Duration, bool) {
 	if c == nil || c.StartedAt == 0 {
 		return 0, false
 	}
-	age := -c.StartedAt.AheadOf(m.at)
-	if n.health.ClockKnown {
-		age += n.health.ClockOffset
-	}
+	age := m.at.Sub(m.View.OurTime(node, c.StartedAt))
 	return max(0, age), age >= -usage.MaxLead
 }
 

@@ -133,8 +133,8 @@ type Node struct {
 	// status is wrong then. 0: it is not.
 	Exceeded uint64
 	// Only an engine knows these. Samples of kubelets are as old as the last success.
-	SampledAt usage.NodeTime // of the newest sample; 0: not known
-	Interval  time.Duration  // between the two newest samples of one series; 0: not known
+	Newest   usage.NodeTime // of the newest sample; 0: not known
+	Interval time.Duration  // between the two newest samples of one series; 0: not known
 }
 
 // CapacityOf returns the CPU capacity in the status of a node in nanocores; 0: it is not known.

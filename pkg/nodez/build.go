@@ -102,8 +102,8 @@ func (c *Config) fill(n *Node, source *health.Overall, h *health.Node, now time.
 	if h.ClockKnown {
 		n.ClockSkewSeconds = new(seconds(h.ClockOffset))
 	}
-	if h.SampledAt != 0 {
-		n.SampleAgeSeconds = new(seconds(-h.SampledAt.AheadOf(at)))
+	if h.Newest != 0 {
+		n.SampleAgeSeconds = new(seconds(-h.Newest.AheadOf(at)))
 	}
 	if h.Interval != 0 {
 		n.SampleIntervalSeconds = new(seconds(h.Interval))

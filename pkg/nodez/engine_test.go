@@ -25,7 +25,7 @@ func newEngineWorld(now time.Time) (Config, *healthtest.Source) {
 		SucceedingSince: ago(time.Hour),
 	}
 	node := func(name string, sampledAt usage.NodeTime) health.Node {
-		return health.Node{Name: name, Attempts: last, Containers: 3, SampledAt: sampledAt, Interval: 30 * time.Second}
+		return health.Node{Name: name, Attempts: last, Containers: 3, Newest: sampledAt, Interval: 30 * time.Second}
 	}
 	gone := last
 	gone.LastSuccess, gone.SucceedingSince = ago(time.Minute), time.Time{}
@@ -40,7 +40,7 @@ func newEngineWorld(now time.Time) (Config, *healthtest.Source) {
 			},
 		},
 		List: []health.Node{
-			node("ahead", nodeAt(-7*time.Second)), {Name: "gone", Attempts: gone, SampledAt: nodeAt(70 * time.Second)},
+			node("ahead", nodeAt(-7*time.Second)), {Name: "gone", Attempts: gone, Newest: nodeAt(70 * time.Second)},
 			{Name: "new", Attempts: health.Attempts{Next: last.Next}}, node("ready", nodeAt(20*time.Second)),
 		},
 	}

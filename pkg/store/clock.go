@@ -124,12 +124,15 @@ func (c *nodeClock) isAfterJump(at, prev usage.NodeTime) bool {
 	return at.AheadOf(c.jumpedAt) > c.beforeJump.max || at < prev
 }
 
-// ourTime returns when a sample was taken, which is not after received.
-func (c *nodeClock) ourTime(s *usage.Sample, received usage.Time) usage.Time {
+// ourTime returns when the clock showed a time.
+func (c *nodeClock) ourTime(t usage.NodeTime) usage.Time { return usage.Time(t.Add(-c.offset())) }
+
+// sampledAt returns when a sample was taken, which is not after received.
+func (c *nodeClock) sampledAt(s *usage.Sample, received usage.Time) usage.Time {
 	if s.Untimed {
 		return min(usage.Time(s.At), received)
 	}
-	return min(usage.Time(s.At.Add(-c.offset())), received)
+	return min(c.ourTime(s.At), received)
 }
 
 // nodeTime returns what the clock shows at a time.

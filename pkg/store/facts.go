@@ -71,6 +71,17 @@ func (s *Store) PodFacts(nodeName, namespace, name string) (PodFacts, bool) {
 	return facts, true
 }
 
+// OurTime converts a time by the clock of a node. Without a known offset, the clocks agree.
+func (s *Store) OurTime(nodeName string, t usage.NodeTime) usage.Time {
+	n := s.node(nodeName)
+	if n == nil {
+		return new(nodeClock).ourTime(t)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.clock.ourTime(t)
+}
+
 // report returns the report of a pod, or nil.
 func (n *node) report(key podKey) *podReport {
 	hash := key.hash()
@@ -92,7 +103,7 @@ func (n *node) facts(of *series) Facts {
 		facts.SampledAt = of.asOf
 	case of.sampled:
 		last := usage.Sample{At: of.prev.At, Untimed: of.untimed}
-		facts.SampledAt = n.clock.ourTime(&last, received)
+		facts.SampledAt = n.clock.sampledAt(&last, received)
 	}
 	return facts
 }

@@ -40,3 +40,17 @@ func TestLostFacts(t *testing.T) {
 		t.Errorf("got %+v of the node", f)
 	}
 }
+
+// TestOurTime checks that times of a node whose clock is 90 to 89 s behind are converted, and those of a node
+// that was never scraped are not.
+func TestOurTime(t *testing.T) { // rule 3
+	s, sc := newStore(), scrape(100)
+	sc.Date = nodeAt(10)
+	s.Put("n1", sc)
+	if got, want := s.OurTime("n1", nodeAt(5)), at(94); got != want {
+		t.Errorf("got %v after t0 by our clock, want %v", got.Sub(t0), want.Sub(t0))
+	}
+	if got, want := s.OurTime("n2", nodeAt(5)), at(5); got != want {
+		t.Errorf("got %v after t0 for an unknown node, want %v", got.Sub(t0), want.Sub(t0))
+	}
+}

@@ -47,14 +47,14 @@ func (n *node) hasEnded(s *usage.ContainerSample) bool {
 
 // isOfRemoved reports whether a sample belongs to a removed pod, because it was requested or taken
 // before the removal. A later pod with the same name must not inherit it. The margin of dateUnit allows
-// for the error of ourTime.
+// for the error of sampledAt.
 func (n *node) isOfRemoved(s *usage.ContainerSample, scrape *usage.Scrape) bool {
 	if len(n.removed) == 0 {
 		return false
 	}
 	at, ok := n.removed[keyOf(s).podKey]
 	return ok && (sentAt(scrape) < at ||
-		s.Has&usage.HasCPU != 0 && n.clock.ourTime(&s.Sample, scrape.At) < at.Add(dateUnit))
+		s.Has&usage.HasCPU != 0 && n.clock.sampledAt(&s.Sample, scrape.At) < at.Add(dateUnit))
 }
 
 // wasOverlooked reports whether an unknown container may have been running already: its pod was

@@ -111,9 +111,9 @@ func (s *series) observe(cur *usage.Sample, a *arrival) bool {
 // counter is then known to have been 0 at the start of the container.
 func (s *series) startsOver(cur *usage.Sample, a *arrival) (startsOver, fromZero bool) {
 	switch {
-	case !s.sampled: // not if it was reported, without a value, before it started; ourTime is exact to a dateUnit
+	case !s.sampled: // not if it was reported, without a value, before it started; sampledAt is exact to a dateUnit
 		age, _ := cur.Age()
-		return true, s.isNew && a.clock.ourTime(cur, a.at).Sub(s.since) <= age+2*dateUnit
+		return true, s.isNew && a.clock.sampledAt(cur, a.at).Sub(s.since) <= age+2*dateUnit
 	case s.prevIs != notBeforeJump:
 		return true, false
 	case cur.Base.At == cur.At && cur.At != 0: // the counter is another one
@@ -317,7 +317,7 @@ func (s *series) repeats(cur *usage.Sample) bool {
 }
 
 func (s *series) setAmount(amount usage.Amount, cur *usage.Sample, a *arrival) {
-	s.amount, s.asOf, s.hasAmount = amount, a.clock.ourTime(cur, a.at), true
+	s.amount, s.asOf, s.hasAmount = amount, a.clock.sampledAt(cur, a.at), true
 }
 
 // isMissing reports whether the series needs another sample soon: it has no Amount, or one of a short window.
@@ -330,7 +330,7 @@ func (s *series) missing(a *arrival) usage.Missing {
 		return missing
 	}
 	prev := usage.Sample{At: s.prev.At, StartedAt: s.prev.startedAt, Untimed: s.untimed}
-	missing.SampledAt = a.clock.ourTime(&prev, a.at)
+	missing.SampledAt = a.clock.sampledAt(&prev, a.at)
 	if age, ok := prev.Age(); ok {
 		missing.StartedAt = missing.SampledAt.Add(-age)
 	}

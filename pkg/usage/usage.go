@@ -90,8 +90,8 @@ type Sample struct {
 	Has        Has      // which of CPU, memory, swap and rate are set
 	Loss       Loss     // why CPU or memory is not set, if that is known
 
-	// Untimed is set if the kubelet sent no time for the CPU counter. At is then the Time of the scrape, and
-	// must not be corrected by the offset of the node's clock.
+	// Untimed is set if the kubelet sent no time for the CPU counter. At is then the Time of the scrape, by
+	// our clock: a NodeTime would move with the estimated offset, and windows with it.
 	Untimed bool
 	// Base is the reading where the rate of this sample starts, if it is not the previous
 	// sample. It is this sample's own reading if there is none: the CPU counter is another one than

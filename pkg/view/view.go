@@ -78,6 +78,9 @@ func (v *View) ResourceNames() (ofNodes, ofContainers []usage.Resource) {
 // NodeFacts describes the samples of a node. It reports false if the node was never scraped.
 func (v *View) NodeFacts(name string) (store.Facts, bool) { return v.Store.NodeFacts(name) }
 
+// OurTime converts a time by the clock of a node. Without a known offset, the clocks agree.
+func (v *View) OurTime(node string, t usage.NodeTime) usage.Time { return v.Store.OurTime(node, t) }
+
 // PodFacts describes the samples of a pod on its node. It reports false if there are none.
 func (v *View) PodFacts(pod *inventory.Object) (store.PodFacts, bool) {
 	return v.Store.PodFacts(pod.Node, pod.Namespace, pod.Name)
