@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		"maxProcs", runtime.GOMAXPROCS(0), "flags", args)
 	s, err := server.New(config)
 	if err != nil {
-		return reason.Explanation{Detail: err.Error(), Cure: portCure(err)}
+		return reason.Description{Cure: portCure(err)}.Explain(err)
 	}
 	return s.Run(ctx)
 }

@@ -292,7 +292,7 @@ func (r *Resource) validate() errs {
 	all.check(!hasDomain || problems != nil, "it is not a name of a device, such as nvidia.com/gpu: it must have a "+
 		"domain, a slash, and a name")
 	all.check(domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io"),
-		"the domain kubernetes.io is reserved: use another one")
+		"the domain kubernetes.io is reserved")
 	all.check(!model.LegacyValidation.IsValidMetricName(r.Series), "series is %q, but must be the name of a series",
 		r.Series)
 	all.check(!isPositive(r.Scale), "scale is %v, but must be above 0", r.Scale)

@@ -239,10 +239,10 @@ func ParseURL(address string) (*url.URL, error) {
 	case u.Host == "":
 		return nil, errors.New("it has no host")
 	case u.User != nil:
-		return nil, errors.New("it has credentials, which the list of processes would show: " +
-			"set http.basic_auth in the configuration file")
+		return nil, errors.New("it has credentials, which the list of processes would show, " +
+			"unlike those of http.basic_auth in the configuration file")
 	case u.RawQuery != "" || u.Fragment != "":
-		return nil, errors.New("it has a query or a fragment: remove everything after the path")
+		return nil, errors.New("it has a query or a fragment after the path")
 	}
 	return u, nil
 }

@@ -9,7 +9,7 @@ import (
 
 // Error is an error whose reason is known where it occurs. Its text never has the cure: see Explanation.
 type Error struct {
-	Reason Reason
+	Reason Reason // empty if no metrics are missing for it
 	Err    error
 
 	// Cure replaces the usual cure of the reason, where that does not fit. Command is a part of the cure that

@@ -22,6 +22,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/explain"
 	"github.com/kube-vitals/kube-vitals/pkg/filter"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
 // componentName is the name of this program in the library.
@@ -174,8 +175,10 @@ func (a *assembly) secure(config *genericapiserver.Config) (readiness, error) {
 		names := []string{"kube-vitals", service, service + ".svc", service + ".svc.cluster.local"}
 		ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 		if err := a.Serving.MaybeDefaultWithSelfSignedCerts("localhost", names, ips); err != nil {
-			return nil, fmt.Errorf("cannot make a self-signed serving certificate: %w; "+
-				"set --tls-cert-file and --tls-private-key-file, or set --cert-dir to a writable directory", err)
+			return nil, &reason.Error{
+				Err:  fmt.Errorf("cannot make a self-signed serving certificate: %w", err),
+				Cure: "set --tls-cert-file and --tls-private-key-file, or set --cert-dir to a writable directory",
+			}
 		}
 	}
 	if err := a.Serving.ApplyTo(&config.SecureServing); err != nil {

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/server/healthz"
+
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
 // readiness is the list of requirements of a ready server.
@@ -29,7 +31,7 @@ func (r readiness) missing() (names, reasons []string) {
 	for _, requirement := range r {
 		if err := requirement.check(); err != nil {
 			names = append(names, requirement.name)
-			reasons = append(reasons, err.Error())
+			reasons = append(reasons, reason.Description{}.Explain(err).Error())
 		}
 	}
 	return names, reasons
@@ -41,10 +43,13 @@ func (r readiness) missing() (names, reasons []string) {
 func (r requirement) probe() healthz.HealthChecker {
 	return healthz.NamedCheck(r.name, func(request *http.Request) error {
 		err := r.check()
-		if err != nil && strings.HasSuffix(request.URL.Path, "/"+r.name) {
+		switch {
+		case err == nil:
+			return nil
+		case strings.HasSuffix(request.URL.Path, "/"+r.name):
 			return errors.New("reason withheld")
 		}
-		return err
+		return reason.Description{}.Explain(err)
 	})
 }
 

@@ -8,6 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
 // readConfigMap returns the ConfigMap, or nil if none is configured. It must be called before the
@@ -18,8 +20,11 @@ func (m *Manager) readConfigMap(ctx context.Context) (*corev1.ConfigMap, error) 
 	}
 	object, err := m.configMaps.Get(ctx, m.ConfigMap, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("ConfigMap %s/%s does not exist: create an empty one with "+
-			"kubectl create configmap %[2]s --namespace %[1]s: %[3]w", m.namespace, m.ConfigMap, err)
+		return nil, &reason.Error{
+			Err:     fmt.Errorf("ConfigMap %s/%s does not exist: %w", m.namespace, m.ConfigMap, err),
+			Cure:    "create an empty one",
+			Command: "kubectl create configmap " + m.ConfigMap + " --namespace " + m.namespace,
+		}
 	}
 	return object, m.configMapError("read", err)
 }

@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
 // readSecret returns the Secret. It creates an empty one if there is none.
@@ -31,8 +33,12 @@ func (m *Manager) createSecret(ctx context.Context) (*corev1.Secret, error) {
 		WithLabels(m.labels).WithAnnotations(m.annotations)
 	secret, err := m.secrets.Apply(ctx, empty, metav1.ApplyOptions{FieldManager: fieldManager})
 	if err != nil {
-		return nil, fmt.Errorf("%s of the serving certificate does not exist and cannot be created: create an empty "+
-			"one with kubectl create secret generic %s --namespace %s: %w", m.secretName(), m.Secret, m.namespace, err)
+		return nil, &reason.Error{
+			Err: fmt.Errorf("%s of the serving certificate does not exist and cannot be created: %w",
+				m.secretName(), err),
+			Cure:    "create an empty one",
+			Command: "kubectl create secret generic " + m.Secret + " --namespace " + m.namespace,
+		}
 	}
 	m.writes.Allow()
 	klog.FromContext(ctx).Info("Created the missing Secret of the serving certificate",
@@ -41,7 +47,7 @@ func (m *Manager) createSecret(ctx context.Context) (*corev1.Secret, error) {
 }
 
 // writeSecret writes the state into the Secret.
-func (m *Manager) writeSecret(ctx context.Context, secret *corev1.Secret, s state, reason string) error {
+func (m *Manager) writeSecret(ctx context.Context, secret *corev1.Secret, s state, why string) error {
 	if secret.Data == nil {
 		secret.Data = map[string][]byte{}
 	}
@@ -54,7 +60,7 @@ func (m *Manager) writeSecret(ctx context.Context, secret *corev1.Secret, s stat
 	}
 	m.writes.Allow()
 	klog.FromContext(ctx).Info("Wrote the Secret of the serving certificate", "secret", klog.KObj(secret),
-		"reason", reason, "validUntil", s.serving.leaf.NotAfter, "trustedCAs", len(s.cas()))
+		"reason", why, "validUntil", s.serving.leaf.NotAfter, "trustedCAs", len(s.cas()))
 	return nil
 }
 
@@ -75,6 +81,8 @@ func (m *Manager) allowWrite(object string) error {
 	if m.writes.Tokens() >= 1 {
 		return nil
 	}
-	return fmt.Errorf("%s keeps being changed by something else: find out what with "+
-		"kubectl get --show-managed-fields -o yaml, and stop it", object)
+	return &reason.Error{
+		Err:  fmt.Errorf("%s keeps being changed by something else", object),
+		Cure: "find out what with kubectl get --show-managed-fields -o yaml, and stop it",
+	}
 }

@@ -133,8 +133,8 @@ func (m *Manager) AddListener(listener dynamiccertificates.Listener) {
 	m.listeners = append(m.listeners, listener)
 }
 
-// Ready returns why the API server cannot verify this server yet, with the cure. Once it could,
-// Ready always returns nil: later errors are logged, and the server goes on serving.
+// Ready returns why the API server cannot verify this server yet, a reason.Error if it has a cure. Once it
+// could, Ready always returns nil: later errors are logged, and the server goes on serving.
 func (m *Manager) Ready() error { return *m.notReadyErr.Load() }
 
 // serve makes the pair the one that is served.

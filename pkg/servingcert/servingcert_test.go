@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/internal/sim"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
 // TestInstall also checks that nothing is written without a change.
@@ -366,8 +367,8 @@ func TestSecretCannotBeCreated(t *testing.T) {
 		newcomer := w.start()
 		w.advance(step)
 		const cure = "kubectl create secret generic serving --namespace kube-system"
-		if err := newcomer.Ready(); err == nil || !strings.Contains(err.Error(), cure) {
-			t.Errorf("Ready() = %v, want %q", err, cure)
+		if why := (reason.Description{}).Explain(newcomer.Ready()); why.Command != cure {
+			t.Errorf("Ready() = %v, want the command %q", why, cure)
 		}
 		w.checkLog(3, "cannot be created") // one of each replica
 		w.api.Put(secretPath, emptySecret())
@@ -582,7 +583,7 @@ func TestWriteAfterTooMany(t *testing.T) {
 			w.setCABundle(beta, nil)
 			w.sleep(step)
 		}
-		w.checkLog(1, "keeps being changed by something else: find out what with kubectl get --show-managed-fields -o yaml")
+		w.checkLog(1, "keeps being changed by something else (find out what with kubectl get --show-managed-fields -o yaml")
 		w.sleep(2 * resyncPeriod)
 		w.checkBundles("after too many writes", string(w.data()[keyBundle]))
 	})

@@ -1,7 +1,11 @@
 // Package failure logs what fails when that changes, and not each time.
 package failure
 
-import "k8s.io/klog/v2"
+import (
+	"k8s.io/klog/v2"
+
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
+)
 
 // Log logs when something begins to fail, when it fails for another reason, and when it works again. It
 // is not safe for concurrent use.
@@ -32,11 +36,12 @@ func (l *Log) Note(logger klog.Logger, reason string, err error, details ...any)
 	}
 }
 
-// NoteError notes an attempt whose error has the same text as long as the reason is the same.
+// NoteError notes an attempt whose error has the same text as long as the reason is the same. It adds the cure
+// of a reason.Error that has one.
 func (l *Log) NoteError(logger klog.Logger, err error) {
 	if err == nil {
 		l.Note(logger, "", nil)
 	} else {
-		l.Note(logger, err.Error(), err)
+		l.Note(logger, err.Error(), reason.Description{}.Explain(err))
 	}
 }

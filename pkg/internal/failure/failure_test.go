@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"k8s.io/klog/v2/ktesting"
+
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
 func TestLog(t *testing.T) {
@@ -20,13 +22,13 @@ func TestLog(t *testing.T) {
 	l.Note(logger, "timeout", errors.New("timeout after 4 s"), "reason", "timeout")
 	l.NoteError(logger, nil)
 	l.NoteError(logger, nil)
-	l.NoteError(logger, refused)
+	l.NoteError(logger, &reason.Error{Err: refused, Cure: "start it"})
 	l.NoteError(logger, nil)
 	want := []string{
 		`ERROR It fails err="refused"`,
 		`ERROR It fails err="timeout after 3 s" reason="timeout"`,
 		`INFO It works again failures=4`,
-		`ERROR It fails err="refused"`,
+		`ERROR It fails err="refused (start it)"`,
 		`INFO It works again failures=1`,
 	}
 	var got []string
