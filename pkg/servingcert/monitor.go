@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/backoff"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/failure"
 )
 
 // APIServiceState is what is wrong with an APIService.
@@ -29,11 +30,11 @@ type APIServiceState struct {
 // Monitor reads the APIServices of this server. It logs the problem with an APIService once, and
 // again when the problem changes. States can be called concurrently with Run.
 type Monitor struct {
-	client   dynamic.ResourceInterface
-	names    []string
-	service  service
-	states   atomic.Pointer[map[string]APIServiceState] // by name; of those that could be read; not modified
-	problems map[string]string                          // by name; as logged
+	client  dynamic.ResourceInterface
+	names   []string
+	service service
+	states  atomic.Pointer[map[string]APIServiceState] // by name; of those that could be read; not modified
+	logs    map[string]*failure.Log                    // of the problems, by name
 }
 
 // NewMonitor returns a Monitor of c.APIServices, which should lead to c.Service. It uses no other
@@ -49,7 +50,12 @@ func NewMonitor(c Config) (*Monitor, error) {
 	}
 	resource := schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 	m := &Monitor{
-		client: client.Resource(resource), names: c.APIServices, service: service, problems: map[string]string{},
+		client: client.Resource(resource), names: c.APIServices, service: service, logs: map[string]*failure.Log{},
+	}
+	for _, name := range m.names {
+		m.logs[name] = &failure.Log{
+			Recovered: "The APIService is right again: it leads to this server, and the API server verifies it",
+		}
 	}
 	m.states.Store(&map[string]APIServiceState{})
 	return m, nil
@@ -62,16 +68,16 @@ func (m *Monitor) States() map[string]APIServiceState { return *m.states.Load() 
 // Run reads the APIServices every minute until the context ends. It must not be called for the Monitor of a
 // Manager, which reads them itself. Errors are logged only at -v=2: the server works without a Monitor.
 func (m *Monitor) Run(ctx context.Context) {
-	logged := ""
+	log := failure.Log{
+		Failing: "Cannot check the APIServices", Recovered: "The APIServices can be checked again",
+	}
 	for ctx.Err() == nil {
 		requestCtx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 		_, err := m.read(requestCtx)
 		cancel()
-		text := fmt.Sprint(requestError(err, "read an APIService", "get"))
-		if err != nil && text != logged && ctx.Err() == nil {
-			klog.FromContext(ctx).V(2).Info("Cannot check the APIServices", "error", text)
+		if logger := klog.FromContext(ctx); logger.V(2).Enabled() && ctx.Err() == nil {
+			log.NoteError(logger, requestError(err, "read an APIService", "get"))
 		}
-		logged = text
 		delay := resyncPeriod
 		if apierrors.IsForbidden(err) {
 			delay = forbiddenPeriod
@@ -140,24 +146,20 @@ const notFound = "not found"
 
 // log logs the problem with an APIService, "" if there is none, if that has changed.
 func (m *Monitor) log(ctx context.Context, name string, state APIServiceState, problem string) {
-	before := m.problems[name]
-	m.problems[name] = problem
-	logger := klog.FromContext(ctx).WithValues("apiService", name)
+	log := m.logs[name]
 	switch {
-	case problem == before:
-	case problem == "":
-		logger.Info("The APIService is right again: it leads to this server, and the API server verifies it")
 	case problem == notFound:
-		logger.Info("The APIService does not exist, so clients cannot reach this server by it", "reason", problem)
+		log.Failing = "The APIService does not exist, so clients cannot reach this server by it"
 	case state.Misdirected:
-		logger.Error(nil, "The APIService leads elsewhere, so clients do not get this server's metrics; "+
-			"find out what changed it (kubectl get apiservice --show-managed-fields -o yaml), and restore its spec.service: "+
-			"kubectl vitals doctor prints the command", "reason", problem)
+		log.Failing = "The APIService leads elsewhere, so clients do not get this server's metrics; " +
+			"find out what changed it (kubectl get apiservice --show-managed-fields -o yaml), and restore its spec.service: " +
+			"kubectl vitals doctor prints the command"
 	default:
-		logger.Error(nil, "The APIService skips verification, so the API server accepts metrics from any server "+
-			"that responds in place of this one; unset spec.insecureSkipTLSVerify and set a caBundle, "+
-			"for example with helm upgrade and tls.type=kube-vitals", "reason", problem)
+		log.Failing = "The APIService skips verification, so the API server accepts metrics from any server " +
+			"that responds in place of this one; unset spec.insecureSkipTLSVerify and set a caBundle, " +
+			"for example with helm upgrade and tls.type=kube-vitals"
 	}
+	log.Note(klog.FromContext(ctx).WithValues("apiService", name), problem, nil, "reason", problem)
 }
 
 // service is this server's Service.
