@@ -62,9 +62,9 @@ type Config struct {
 	// selector. A node may occur several times, or be "". It may be nil.
 	NoteRead func(nodes iter.Seq[string])
 
-	// ObserveAge is called for each response with metrics, with the resource ("nodes" or "pods")
+	// ObserveAnswerAge is called for each response with metrics, with the resource ("nodes" or "pods")
 	// and the age of the oldest metrics in the response.
-	ObserveAge func(resource string, age time.Duration)
+	ObserveAnswerAge func(resource string, age time.Duration)
 }
 
 // NewScheme returns a scheme with metrics.k8s.io in both versions, the types that all API servers share, and the

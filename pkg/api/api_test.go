@@ -63,7 +63,7 @@ func configOf(pods, nodes []*inventory.Object, s *store.Store) Config {
 	v := &view.View{Pods: viewtest.Index(pods...), Nodes: viewtest.Index(nodes...), Store: s}
 	return Config{
 		View: v, Now: func() time.Time { return now }, Clock: usage.NewClock(now),
-		ObserveAge: func(string, time.Duration) {},
+		ObserveAnswerAge: func(string, time.Duration) {},
 	}
 }
 

@@ -72,7 +72,7 @@ func (c *collection) Get(ctx context.Context, name string, _ *metav1.GetOptions)
 	if err := reserve(ctx, need); err != nil {
 		return nil, err
 	}
-	c.config.ObserveAge(c.name(), at.Sub(item.Usage.SampledAt()))
+	c.config.ObserveAnswerAge(c.name(), at.Sub(item.Usage.SampledAt()))
 	return c.encoder.NewItem(c.kind(), now, &item), nil
 }
 
@@ -125,7 +125,7 @@ func (c *collection) page(ctx context.Context, q *query, objects []*inventory.Ob
 		return nil, err
 	}
 	if len(list.Items) > 0 {
-		c.config.ObserveAge(c.name(), at.Sub(oldest))
+		c.config.ObserveAnswerAge(c.name(), at.Sub(oldest))
 	}
 	if q.selects() {
 		c.noteRead(objects...)

@@ -139,7 +139,7 @@ func TestAgeIsObserved(t *testing.T) {
 	}
 	c := world.config()
 	var got []string
-	c.ObserveAge = func(resource string, age time.Duration) { got = append(got, resource+" "+age.String()) }
+	c.ObserveAnswerAge = func(resource string, age time.Duration) { got = append(got, resource+" "+age.String()) }
 	h := serve(t, c)
 	for _, path := range []string{"/pods", "/namespaces/apps/pods", "/nodes/node-a", "/namespaces/none/pods"} {
 		get[any](t, h, v1Path+path, http.StatusOK)

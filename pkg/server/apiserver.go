@@ -131,16 +131,16 @@ func (a *assembly) apiConfig(authorizer authorizer.Authorizer) api.Config {
 		Clock:        a.clock,
 	}
 	return api.Config{
-		View:         a.view,
-		NoteRead:     a.noteRead,
-		ExplainPods:  &explain.Pods{Config: explanations},
-		ExplainNodes: &explain.Nodes{Config: explanations},
-		Authorizer:   authorizer,
-		FromEngine:   a.Engine.URL != "",
-		Warnings:     a.MissingMetricsWarnings,
-		Now:          time.Now,
-		Clock:        a.clock,
-		ObserveAge:   a.instruments.observeAge,
+		View:             a.view,
+		NoteRead:         a.noteRead,
+		ExplainPods:      &explain.Pods{Config: explanations},
+		ExplainNodes:     &explain.Nodes{Config: explanations},
+		Authorizer:       authorizer,
+		FromEngine:       a.Engine.URL != "",
+		Warnings:         a.MissingMetricsWarnings,
+		Now:              time.Now,
+		Clock:            a.clock,
+		ObserveAnswerAge: a.instruments.observeAnswerAge,
 	}
 }
 

@@ -29,14 +29,14 @@ type instruments struct {
 	registry *prometheus.Registry
 	clock    usage.Clock
 
-	scrapes     results
-	early       prometheus.Counter
-	active      prometheus.Counter // nil without --active-resolution
-	summaries   results
-	duration    prometheus.Histogram
-	lateness    prometheus.Histogram
-	skipped     *prometheus.CounterVec   // by reason
-	responseAge *prometheus.HistogramVec // by resource
+	scrapes   results
+	early     prometheus.Counter
+	active    prometheus.Counter // nil without --active-resolution
+	summaries results
+	duration  prometheus.Histogram
+	lateness  prometheus.Histogram
+	skipped   *prometheus.CounterVec   // by reason
+	answerAge *prometheus.HistogramVec // of responses, by resource; "answer" is the word of the released metric
 }
 
 func newInstruments(c Config, clock usage.Clock) *instruments {
@@ -56,7 +56,7 @@ func newInstruments(c Config, clock usage.Clock) *instruments {
 	for r := range usage.SkipReason(usage.NumSkipReasons) {
 		i.skipped.WithLabelValues(r.String())
 	}
-	i.responseAge = promauto.With(i.registry).NewHistogramVec(prometheus.HistogramOpts{
+	i.answerAge = promauto.With(i.registry).NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: metricPrefix, Name: "answer_age_seconds",
 		Help:    "Age of the oldest sample in each response, by resource.",
 		Buckets: []float64{2, 5, 10, 15, 20, 25, 30, 45, 60, 90, 120, 180, 300},
@@ -194,9 +194,9 @@ func (i *instruments) countSkipped(skipped [usage.NumSkipReasons]int) {
 // Summarized implements scrape.Observer.
 func (i *instruments) Summarized(err error) { i.summaries.add(reason.Of(err)) }
 
-// observeAge records the age of the oldest sample in a response.
-func (i *instruments) observeAge(resource string, oldest time.Duration) {
-	i.responseAge.WithLabelValues(resource).Observe(oldest.Seconds())
+// observeAnswerAge records the age of the oldest sample in a response.
+func (i *instruments) observeAnswerAge(resource string, oldest time.Duration) {
+	i.answerAge.WithLabelValues(resource).Observe(oldest.Seconds())
 }
 
 // handler returns the handler of /metrics: these metrics, and those of the API server library, the

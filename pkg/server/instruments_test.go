@@ -51,7 +51,7 @@ func newTestInstruments() *instruments {
 	} {
 		i.Scraped(r)
 	}
-	i.observeAge("pods", 7*time.Second)
+	i.observeAnswerAge("pods", 7*time.Second)
 	i.registerAPIServices(func() map[string]servingcert.APIServiceState {
 		return map[string]servingcert.APIServiceState{
 			"v1.metrics.k8s.io":      {InsecureSkipTLSVerify: true},
