@@ -64,46 +64,17 @@ func newAssembly(c Config) (*assembly, error) {
 		return nil, fmt.Errorf("cannot find the namespace of this pod: %w", err)
 	}
 	clock := usage.NewClock(time.Now())
-	v := newView(c, clock)
+	v := view.New(store.Config{
+		MaxSampleAge: c.MaxSampleAge, RateWindow: c.RateWindow, MaxContainers: maxContainers,
+	}, clock)
+	if c.Devices.File != "" || c.StorageInterval > 0 {
+		v.Store.Resources = store.NewResources()
+	}
 	i := newInstruments(c, clock)
 	i.registerState(v.Store, v.Nodes, v.Pods)
 	return &assembly{
 		Config: c, client: client, clients: clients, namespace: namespace, clock: clock, view: v, instruments: i,
 	}, nil
-}
-
-// newView returns a View with a new, empty store and inventories, and connects them. The store removes a pod
-// before the inventory does: a new pod of the same name must not get the usage of the old one.
-func newView(c Config, clock usage.Clock) *view.View {
-	v := &view.View{Nodes: inventory.New()}
-	v.Pods = inventory.NewNotifying(func(old *inventory.Object) {
-		v.Store.RemovePod(old.Node, old.Namespace, old.Name, clock.At(time.Now()))
-	})
-	v.Store = store.New(store.Config{
-		MaxSampleAge: c.MaxSampleAge, RateWindow: c.RateWindow, MaxContainers: maxContainers,
-		State: func(node, namespace, pod, container string) store.ContainerState {
-			o := boundPod(v.Pods, node, namespace, pod)
-			if o == nil {
-				return store.ContainerState{}
-			}
-			c := o.Container(container)
-			return store.ContainerState{
-				Running: c.Running, Alive: c.Alive, EarliestStart: o.EarliestStart(container), PodCreatedAt: o.CreatedAt,
-			}
-		},
-	})
-	if c.Devices.File != "" || c.StorageInterval > 0 {
-		v.Store.Resources = store.NewResources()
-	}
-	return v
-}
-
-// boundPod returns the pod of that name if it is bound to the node, or nil.
-func boundPod(pods *inventory.Index, node, namespace, name string) *inventory.Object {
-	if o := pods.Get(namespace, name); o != nil && o.Node == node {
-		return o
-	}
-	return nil
 }
 
 // addWatches adds the watches of nodes and pods. addSource adds their loop, since it needs the source.

@@ -20,7 +20,7 @@ func (a *assembly) addDevices() error {
 	c.Client, c.Sink, c.Clock, c.AllowLoopback = a.clients, a.view.Store.Resources, a.clock, a.Kubelet.AllowLoopback
 	c.Synced = func() bool { return a.watches.PodsSynced() == nil }
 	c.IsKnown = func(node, namespace, pod, container string) bool {
-		o := boundPod(a.view.Pods, node, namespace, pod)
+		o := a.view.BoundPod(node, namespace, pod)
 		return o != nil && slices.ContainsFunc(o.Containers, func(s inventory.ContainerState) bool {
 			return s.Name == container
 		})

@@ -19,7 +19,7 @@ func (a *assembly) addEngine() error {
 	c.Sink, c.Clock, c.Refreshed = a.view.Store, a.clock, a.instruments.registerEngine()
 	c.Synced, c.UserAgent = a.synced, a.client.UserAgent
 	c.Started = func(node, namespace, pod, container string) (engine.Start, bool) {
-		return startOf(boundPod(a.view.Pods, node, namespace, pod), container)
+		return startOf(a.view.BoundPod(node, namespace, pod), container)
 	}
 	c.Reloaded = logReloads("configuration of the engine")
 	s, err := engine.New(c)

@@ -34,7 +34,7 @@ func (a *assembly) storageConfig() scrape.Storage {
 // earlier pod of the same name, except if the pod is a static one: its UID is then a hash without hyphens, and
 // not that of the pod in the API server.
 func (a *assembly) isBound(node, namespace, pod, uid string) bool {
-	o := boundPod(a.view.Pods, node, namespace, pod)
+	o := a.view.BoundPod(node, namespace, pod)
 	return o != nil && (!strings.Contains(uid, "-") || o.UID == inventory.UIDOf(types.UID(uid)))
 }
 

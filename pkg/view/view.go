@@ -6,6 +6,7 @@ package view
 
 import (
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -23,11 +24,41 @@ type View struct {
 	Store       *store.Store
 }
 
+// New returns a View with a new, empty store and inventories, and connects them: the store looks up what the
+// API server shows of a container, and removes a pod before the inventory does, since a new pod of the same name
+// must not get the usage of the old one. It sets State in the Config of the store.
+func New(c store.Config, clock usage.Clock) *View {
+	v := &View{Nodes: inventory.New()}
+	v.Pods = inventory.NewNotifying(func(old *inventory.Object) {
+		v.Store.RemovePod(old.Node, old.Namespace, old.Name, clock.At(time.Now()))
+	})
+	c.State = func(node, namespace, pod, container string) store.ContainerState {
+		o := v.BoundPod(node, namespace, pod)
+		if o == nil {
+			return store.ContainerState{}
+		}
+		s := o.Container(container)
+		return store.ContainerState{
+			Running: s.Running, Alive: s.Alive, EarliestStart: o.EarliestStart(container), PodCreatedAt: o.CreatedAt,
+		}
+	}
+	v.Store = store.New(c)
+	return v
+}
+
 // Node returns the node of that name, or nil.
 func (v *View) Node(name string) *inventory.Object { return v.Nodes.Get("", name) }
 
 // Pod returns the pod of that name, in any phase, or nil.
 func (v *View) Pod(namespace, name string) *inventory.Object { return v.Pods.Get(namespace, name) }
+
+// BoundPod returns the pod of that name if it is bound to the node, or nil.
+func (v *View) BoundPod(node, namespace, name string) *inventory.Object {
+	if o := v.Pod(namespace, name); o != nil && o.Node == node {
+		return o
+	}
+	return nil
+}
 
 // RunningPod returns the running pod of that name, or nil.
 func (v *View) RunningPod(namespace, name string) *inventory.Object {

@@ -45,7 +45,7 @@ type simulation struct {
 	oracle  *oracle
 	churn   *churn
 	clock   usage.Clock
-	view    view.View
+	view    *view.View
 	scraper *scrape.Scraper
 	work    sync.WaitGroup
 
@@ -68,21 +68,7 @@ func newSimulation(seed uint64, resolution time.Duration, active scrape.Active) 
 		kubelets: map[string]*kubelettest.Kubelet{},
 	}
 	s.churn = newChurn(s, s, s.oracle, seed)
-	s.view.Nodes = inventory.New()
-	s.view.Pods = inventory.NewNotifying(func(old *inventory.Object) {
-		s.view.Store.RemovePod(old.Node, old.Namespace, old.Name, s.clock.At(time.Now()))
-	})
-	s.view.Store = store.New(store.Config{
-		MaxSampleAge: s.oracle.maxAge, RateWindow: rateWindow, MaxContainers: 1000,
-		State: func(_, namespace, pod, container string) (state store.ContainerState) {
-			if o := s.view.Pods.Get(namespace, pod); o != nil {
-				c := o.Container(container)
-				state.Running, state.Alive = c.Running, c.Alive
-				state.EarliestStart, state.PodCreatedAt = o.EarliestStart(container), o.CreatedAt
-			}
-			return state
-		},
-	})
+	s.view = view.New(store.Config{MaxSampleAge: s.oracle.maxAge, RateWindow: rateWindow, MaxContainers: 1000}, s.clock)
 	s.scraper = scrape.New(scrape.Config{
 		Fetcher: s, Sink: s.view.Store, Observer: s, Interval: resolution,
 		MinWindow: usage.ShortestWindow(rateWindow), Active: active,
