@@ -55,13 +55,19 @@ func TestDropUnknown(t *testing.T) { // rules 4, 6
 			}
 		})
 	}
-	// A node may have neither containers nor, for a moment, memory that counts.
-	s := Scrape{Node: sample(3, 0, noStart)}
-	if s.DropUnknown(); s.Node.Has&both != both {
-		t.Error("the node has lost a value beside one above 0")
-	}
-	s = Scrape{Node: sample(0, 0, noStart)}
-	if s.DropUnknown(); s.Node.Has&both != 0 || s.Node.Loss != LostZero {
-		t.Errorf("got %+v of a node without CPU and memory", s.Node)
+	for _, tc := range []struct {
+		node Sample
+		want Has
+	}{
+		{sample(3, 5, noStart), both | HasRate},
+		{sample(0, 5, noStart), HasMemory},
+		{sample(3, 0, noStart), HasCPU | HasRate},
+		{sample(0, 0, noStart), 0},
+	} {
+		s := Scrape{Node: tc.node}
+		s.DropUnknown()
+		if got := s.Node; got.Has != HasSwap|tc.want || (got.Loss == LostZero) != (got.Has != tc.node.Has) {
+			t.Errorf("of the node %+v: got %+v, want %b", tc.node, got, tc.want)
+		}
 	}
 }

@@ -118,26 +118,29 @@ const (
 // memory of 0 and the current time for a running container if the runtime has no statistics of it
 // (makeContainerCPUAndMemoryStats of kubelet 1.37). A counter of 0 is unknown beside memory of 0, or
 // if the container is at least MinAgeSinceStart old; memory of 0 is unknown beside such a counter, or
-// if no container of the node has any.
+// if no container of the node has any. A node always uses both: kubelets report 0 for what the kernel
+// does not show of the root cgroup (rancher/rke2#10759, metrics-server#819).
 func (s *Scrape) DropUnknown() {
 	hasMemory := false
 	for i := range s.Containers {
 		hasMemory = hasMemory || s.Containers[i].Memory > 0
 	}
-	s.Node.dropUnknown(true)
+	s.Node.dropUnknown(false, false)
 	for i := range s.Containers {
-		s.Containers[i].dropUnknown(hasMemory)
+		c := &s.Containers[i]
+		age, ok := c.Age()
+		isOld := ok && age >= MinAgeSinceStart
+		c.dropUnknown(!isOld, hasMemory)
 	}
 }
 
-// dropUnknown is DropUnknown for one sample. mayBeEmpty reports whether memory of 0 can be real.
-func (s *Sample) dropUnknown(mayBeEmpty bool) {
+// dropUnknown is DropUnknown for one sample. mayBeUnused and mayBeEmpty report whether a counter and memory
+// of 0 can be real.
+func (s *Sample) dropUnknown(mayBeUnused, mayBeEmpty bool) {
 	noMemory := s.Has&HasMemory != 0 && s.Memory == 0
-	if s.Has&HasCPU != 0 && s.CPUSeconds == 0 {
-		if age, ok := s.Age(); noMemory || ok && age >= MinAgeSinceStart {
-			s.Has &^= HasCPU | HasRate
-			s.Loss, mayBeEmpty = LostZero, false
-		}
+	if s.Has&HasCPU != 0 && s.CPUSeconds == 0 && (noMemory || !mayBeUnused) {
+		s.Has &^= HasCPU | HasRate
+		s.Loss, mayBeEmpty = LostZero, false
 	}
 	if noMemory && !mayBeEmpty {
 		s.Has &^= HasMemory

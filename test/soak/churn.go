@@ -99,6 +99,7 @@ func (c *churn) addNode(ctx context.Context, pods int) error {
 	})
 	n.node = n
 	c.oracle.add(nodeName(name), &n.object)
+	n.kubelet.SetNode(kubelettest.Usage{CPU: 0.1}) // since Boot: the counter of a node is never 0
 	n.kubelet.SetNode(c.load(4))
 	switch index % 10 {
 	case 3:
