@@ -427,11 +427,12 @@ func (n *modelNode) snapshot() {
 			c := n.containers[containerKey{key, name}].metric
 			whole = whole && c.known
 			s.Containers = append(s.Containers, usage.Container{Name: name, Amount: c.Amount})
+			s.Window = max(s.Window, c.Window)
 			if oldest.asOf == 0 || cmp.Or(cmp.Compare(c.asOf, oldest.asOf), cmp.Compare(c.At, oldest.At)) < 0 {
 				oldest = c
 			}
 		}
-		s.At, s.Window, s.AsOf = oldest.At, oldest.Window, oldest.asOf // of the oldest metric
+		s.At, s.AsOf = oldest.At, oldest.asOf // of the oldest metric
 		s.Ambiguous = s.AsOf < n.ambiguousUntil
 		if whole && n.changed[key] {
 			n.pods[key] = s

@@ -84,8 +84,9 @@ func snapshotBatch(ready []*podReport, clock *nodeClock) {
 		for j, c := range r.containers {
 			p.Containers[j] = usage.Container{Name: c.name.Value(), Amount: c.amount}
 			if j == 0 || c.asOf < p.AsOf || c.asOf == p.AsOf && c.amount.At < p.At {
-				p.AsOf, p.At, p.Window = c.asOf, c.amount.At, c.amount.Window
+				p.AsOf, p.At = c.asOf, c.amount.At
 			}
+			p.Window = max(p.Window, c.amount.Window)
 		}
 		p.Ambiguous = clock.isAmbiguous(p.AsOf)
 		r.snapshot, r.changed = p, false

@@ -325,10 +325,11 @@ type Pod struct {
 	Namespace, Name string
 	Containers      []Container // sorted by name; at least one
 
-	// At, Window and AsOf are those of the container with the oldest sample.
+	// At and AsOf are those of the container with the oldest sample. Window is the longest one, so no rate
+	// began before At − Window: an autoscaler ignores a pod if that is before it was ready.
 	At     NodeTime
-	Window time.Duration // of its rate
-	AsOf   Time          // the same moment as At
+	Window time.Duration
+	AsOf   Time // the same moment as At
 
 	// Ambiguous is set if the node's clock had been set back, and showed times for the second time: At does not
 	// show whether a container had started before.

@@ -113,7 +113,7 @@ func (o *oracle) checkObject(s served, e exchange) error {
 // checkMetrics checks the timestamp, window and usage of a node or one of its pods. While an object is
 // unjudgeable, the server cannot know the usage, and only the age is checked.
 //
-// The timestamp and window of a pod are those of the container with the oldest sample.
+// The timestamp of a pod is that of the container with the oldest sample, and its window is the longest one.
 func (o *oracle) checkMetrics(object *object, s served, e exchange) error {
 	n := object.node
 	if s.timestamp.Unix() <= 0 || s.window <= 0 || s.window > o.maxAge {
@@ -167,16 +167,30 @@ func (o *oracle) explain(n *node, all []series, r served, e exchange) (oldest *r
 	}
 	for i, s := range all {
 		for _, x := range explanations[i] {
-			isServed := x.end.Stamp.Unix() == r.timestamp.Unix() && r.window >= x.shortest && r.window <= x.longest
+			isServed := x.end.Stamp.Unix() == r.timestamp.Unix() && x.shortest <= r.window
 			if isServed && isOldest(x.end.At) && (oldest == nil || oldest.At.Before(x.end.At)) {
 				oldest, of = x.end, s
 			}
 		}
 	}
-	if oldest == nil {
+	if oldest == nil || !isLongest(r.window, explanations) {
 		return nil, nil, errors.New("with another window or time than its usage")
 	}
 	return oldest, of, nil
+}
+
+// isLongest reports whether a window can be the longest one of the containers with these explanations.
+func isLongest(window time.Duration, all [][]explanation) bool {
+	isOne := false
+	for _, of := range all {
+		if !slices.ContainsFunc(of, func(x explanation) bool { return x.shortest <= window }) {
+			return false
+		}
+		isOne = isOne || slices.ContainsFunc(of, func(x explanation) bool {
+			return x.shortest <= window && window <= x.longest
+		})
+	}
+	return isOne
 }
 
 // checkTime checks a timestamp: it must be the time of a sample that has not expired. If it may be of

@@ -19,8 +19,8 @@ import (
 // kubelets are simulated, so the only tolerance is the rounding to nanocores. If the clock was set by d
 // in between, the relative error of such a usage is |d| ÷ (τ₁ − τ₀). The server must notice steps above
 // maxUnnoticedStep, and readings on both sides of such a step explain nothing. For a smaller step, no
-// bound follows from the response and the true usage alone: the window of a pod is that of its oldest
-// value, and those of its other containers are not in the response. It follows from what the kubelet has
+// bound follows from the response and the true usage alone: the window of a pod is the longest one of its
+// containers, and the others are not in the response. It follows from what the kubelet has
 // reported, which also makes the judgement independent of when the server scraped, and of housekeeping
 // and its jitter.
 const (
@@ -122,14 +122,14 @@ func (n *node) isByOneClock(end *reading) bool {
 }
 
 // explanations returns the ways to get a usage from the readings that the kubelet had reported when a response
-// was received: those that end with the newest possible reading, and those that end at the timestamp.
+// was received: those that end with the newest possible reading, and those that end at the timestamp or later.
 func (s series) explanations(
 	u containerUsage, timestamp, received time.Time, n *node, maxAge time.Duration,
 ) (all []explanation) {
 	const rounding = 1.5e-9 // the API has nanocores
 	for i := range slices.Backward(s) {
 		end := &s[i]
-		isOld := all != nil && end.Stamp.Unix() != timestamp.Unix()
+		isOld := all != nil && end.Stamp.Before(timestamp.Add(-dateError)) // older than the oldest one
 		if isOld || int64(end.Memory>>10) != u.memory || end.reported.After(received) {
 			continue
 		}
