@@ -26,7 +26,8 @@ func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&k.UseNodeStatusPort, "kubelet-use-node-status-port", false,
 		"Use the port in a node's status, if it has one, instead of --kubelet-port.")
 	fs.StringSliceVar(&k.AddressTypes, "kubelet-preferred-address-types", kubelet.DefaultAddressTypes(),
-		"The types of node addresses to use, in order of preference.")
+		"The types of node addresses to use, in order of preference. If there is no route to a node's first address of a "+
+			"type, the next one of that type is used, one of the other address family if there is one.")
 	fs.DurationVar(&k.Timeout, "kubelet-request-timeout", 0,
 		"The timeout of a request to a kubelet; at most half of --max-sample-age, which is the timeout for a kubelet "+
 			"that took longer last time. (default 10s, or --metric-resolution if that is less)")

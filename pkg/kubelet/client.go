@@ -190,7 +190,13 @@ func (c *Client) Address(node *corev1.Node) string {
 	if err != nil {
 		return ""
 	}
-	return e.address()
+	c.mu.Lock()
+	t := c.nodes[node.Name]
+	c.mu.Unlock()
+	if t != nil && t.endpoint == e {
+		return t.address()
+	}
+	return e.address(e.hosts[0])
 }
 
 // transportOf returns the transport of a node, and replaces it if its endpoint has changed or if the node

@@ -96,17 +96,17 @@ func (s *credentials) version() int {
 	return authority + certificate
 }
 
-// tlsConfig returns the TLS configuration for a kubelet.
+// tlsConfig returns the TLS configuration for a connection to a host of the kubelet.
 //
 // crypto/tls verifies a certificate for one name. A kubelet's certificate may be for its address or
 // for the name of its node, so it is verified here.
-func (t *transport) tlsConfig() *tls.Config {
+func (t *transport) tlsConfig(host string) *tls.Config {
 	c := &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection verifies instead
 	}
 	if !t.insecure {
-		c.VerifyConnection = t.verifyConnection
+		c.VerifyConnection = func(state tls.ConnectionState) error { return t.verifyConnection(host, state) }
 	}
 	if t.certificate != nil {
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -119,13 +119,13 @@ func (t *transport) tlsConfig() *tls.Config {
 
 // verify verifies the certificates that a kubelet shows like crypto/tls: the first one must be a valid
 // server certificate, must lead to one of the roots through the others, and must be for the right name.
-// Here, that of the host or that of the node suffices. It returns the key of a self-signed certificate,
+// Here, that of the host that was dialed or that of the node suffices. It returns the key of a self-signed certificate,
 // which must be pinned, or "" if a CA verified the certificate.
 //
 // Only certificates that kubelets sign themselves can be pinned, and then their validity does not
 // matter: a kubelet does not renew such a certificate. A CA renews its certificates with new keys,
 // so pins of those would break one day.
-func (t *transport) verify(certificates []*x509.Certificate) (key string, err error) {
+func (t *transport) verify(host string, certificates []*x509.Certificate) (key string, err error) {
 	leaf := certificates[0] // crypto/tls requires one
 	roots, _ := t.authority.Get()
 	options := x509.VerifyOptions{
@@ -147,7 +147,7 @@ func (t *transport) verify(certificates []*x509.Certificate) (key string, err er
 			return "", err
 		}
 	}
-	if err = leaf.VerifyHostname(t.endpoint.host); err != nil && leaf.VerifyHostname(t.node) != nil {
+	if err = leaf.VerifyHostname(host); err != nil && leaf.VerifyHostname(t.node) != nil {
 		return "", &reason.Error{Reason: reason.TLSName, Err: fmt.Errorf("%q, nor for the node's name", err.Error())}
 	}
 	return key, nil

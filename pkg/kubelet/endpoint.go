@@ -27,24 +27,30 @@ const (
 const (
 	maxPathBytes = 1024
 	maxHostBytes = 253
+	maxAddresses = 64 // of one type in a node's status that are considered; the API server accepts thousands
 	// nameBytes are the characters of host names and of segments of a path.
 	nameBytes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._"
 )
 
 // endpoint is where a kubelet listens.
 type endpoint struct {
-	host string // an IP address, or a name
-	port int
-	path string // of the resource metrics
+	hosts hosts
+	port  int
+	path  string // of the resource metrics
 }
 
-// address returns the address to dial.
-func (e endpoint) address() string { return net.JoinHostPort(e.host, strconv.Itoa(e.port)) }
+// hosts are IP addresses or names of one node, all of the same type. The second one is used if the first has
+// no route: the nodes of a cluster with two address families may list the family first that the pod of
+// kube-vitals does not have. It is empty if there is none.
+type hosts [2]string
+
+// address returns the address to dial for a host.
+func (e endpoint) address(host string) string { return net.JoinHostPort(host, strconv.Itoa(e.port)) }
 
 // endpointOf returns the endpoint of a node's kubelet. A node sets its own status and annotations,
 // but it can choose only a host, a port, and a path of metrics.
 func (c *Config) endpointOf(node *corev1.Node) (endpoint, error) {
-	host, err := c.addressOf(node)
+	hosts, err := c.hostsOf(node)
 	if err != nil {
 		return endpoint{}, err
 	}
@@ -67,32 +73,54 @@ func (c *Config) endpointOf(node *corev1.Node) (endpoint, error) {
 			Cure:   "use a path below /metrics of letters, digits, -, . and _, without empty segments, . or ..",
 		}
 	}
-	return endpoint{host, port, metrics}, nil
+	return endpoint{hosts, port, metrics}, nil
 }
 
-// addressOf returns the first usable address in the order of preference. If all addresses are
+// hostsOf returns the first usable address of the first type that has one, in the order of preference, and a second
+// one of the same type: the next of the other family or, if there is none, the next one. If all addresses are
 // rejected, it returns the error of the first one.
-func (c *Config) addressOf(node *corev1.Node) (string, error) {
+func (c *Config) hostsOf(node *corev1.Node) (hosts, error) {
 	var rejected error
 	for _, t := range c.AddressTypes {
+		var found hosts
+		considered := 0
 		for _, a := range node.Status.Addresses {
-			if string(a.Type) != t || len(a.Address) > maxHostBytes {
+			if string(a.Type) != t || considered == maxAddresses {
 				continue
 			}
-			ip, err := netip.ParseAddr(a.Address)
+			considered++
+			usable, err := c.checkHost(a.Address)
+			rejected = cmp.Or(rejected, err)
 			switch {
-			case err == nil:
-				if err = c.checkAddress(ip); err == nil {
-					return a.Address, nil
-				}
-				rejected = cmp.Or(rejected, err)
-			case a.Address != "" && strings.Trim(a.Address, nameBytes) == "":
-				return a.Address, nil // a name: checkDial checks what it resolves to
+			case !usable || a.Address == found[0]:
+			case found[0] == "":
+				found[0] = a.Address
+			case isIPv6(a.Address) != isIPv6(found[0]):
+				found[1] = a.Address
+				return found, nil
+			case found[1] == "":
+				found[1] = a.Address
 			}
 		}
+		if found[0] != "" {
+			return found, nil
+		}
 	}
-	return "", cmp.Or(rejected, reason.Errorf(reason.NoAddress, "no address of the types %v", c.AddressTypes))
+	return hosts{}, cmp.Or(rejected, reason.Errorf(reason.NoAddress, "no address of the types %v", c.AddressTypes))
 }
+
+// checkHost reports whether requests may be sent to a host. The error is nil if it is neither an IP address nor a
+// name.
+func (c *Config) checkHost(host string) (bool, error) {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		err = c.checkAddress(ip)
+		return err == nil, err
+	}
+	// checkDial checks what a name resolves to.
+	return host != "" && len(host) <= maxHostBytes && strings.Trim(host, nameBytes) == "", nil
+}
+
+func isIPv6(host string) bool { return strings.Contains(host, ":") }
 
 // isMetricsPath reports whether s is /metrics or a path below it, in its shortest form and without
 // characters that need escaping. A node's address can lead to any server whose certificate is

@@ -76,7 +76,7 @@ func TestEndpointOf(t *testing.T) {
 			node.Status.DaemonEndpoints.KubeletEndpoint.Port = tt.statusPort
 			config := withDefaults(tt.config)
 			e, err := config.endpointOf(node)
-			got := "//" + e.address() + e.path
+			got := "//" + e.address(e.hosts[0]) + e.path
 			if err != nil {
 				got = explained(err)
 			}
@@ -105,6 +105,48 @@ func TestEndpointOf(t *testing.T) {
 			if isBad || err != nil && !strings.Contains(err.Error(), PathAnnotation) {
 				t.Errorf("%q: got %q, error %v, want reason %q", path, e.path, err, want)
 			}
+		}
+	}
+}
+
+func TestHostsOf(t *testing.T) {
+	many := make([]string, 10_000)
+	for i := range many {
+		many[i] = netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}).String()
+	}
+	for name, tt := range map[string]struct {
+		addresses []string // internal, in this order
+		want      hosts
+	}{
+		"one":                          {[]string{"10.0.0.7"}, hosts{"10.0.0.7"}},
+		"IPv4 first":                   {[]string{"10.0.0.7", "fd00::7"}, hosts{"10.0.0.7", "fd00::7"}},
+		"IPv6 first":                   {[]string{"fd00::7", "10.0.0.7"}, hosts{"fd00::7", "10.0.0.7"}},
+		"two of one family":            {[]string{"10.0.0.7", "10.0.1.7", "10.0.2.7"}, hosts{"10.0.0.7", "10.0.1.7"}},
+		"other family last":            {[]string{"10.0.0.7", "10.0.1.7", "fd00::7", "fd00::8"}, hosts{"10.0.0.7", "fd00::7"}},
+		"listed twice":                 {[]string{"10.0.0.7", "10.0.0.7"}, hosts{"10.0.0.7"}},
+		"second not allowed":           {[]string{"10.0.0.7", "fe80::7", "::1", "fd00::7"}, hosts{"10.0.0.7", "fd00::7"}},
+		"second invalid":               {[]string{"10.0.0.7", "", "a@evil.example:80"}, hosts{"10.0.0.7"}},
+		"first not allowed":            {[]string{"127.0.0.1", "10.0.0.7", "fd00::7"}, hosts{"10.0.0.7", "fd00::7"}},
+		"thousands":                    {append(many, "fd00::7"), hosts{many[0], many[1]}},
+		"thousands of another type":    {nil, hosts{"192.0.2.7"}},
+		"second is never another type": {[]string{"fd00::7"}, hosts{"fd00::7"}},
+	} {
+		node := &corev1.Node{}
+		if tt.addresses == nil {
+			for _, address := range many {
+				node.Status.Addresses = append(node.Status.Addresses,
+					corev1.NodeAddress{Type: corev1.NodeInternalDNS, Address: address})
+			}
+		}
+		for _, address := range tt.addresses {
+			node.Status.Addresses = append(node.Status.Addresses,
+				corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address})
+		}
+		node.Status.Addresses = append(node.Status.Addresses,
+			corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "192.0.2.7"})
+		config := Config{AddressTypes: []string{"InternalIP", "ExternalIP"}}
+		if got, err := config.hostsOf(node); got != tt.want || err != nil {
+			t.Errorf("%s: got %q, error %v, want %q", name, got, err, tt.want)
 		}
 	}
 }

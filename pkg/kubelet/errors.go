@@ -34,6 +34,13 @@ func isFileLimit(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
+// hasNoRoute reports whether this machine has no route to an address, has no address of its family, or does
+// not support that family.
+func hasNoRoute(err error) bool {
+	return errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH) ||
+		errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)
+}
+
 // isSelfSigned reports whether a kubelet created the certificate itself. It then signs it with a CA
 // of its own, NAME-ca@TIME, where NAME is the name in the certificate, NAME@TIME (client-go,
 // util/cert.GenerateSelfSignedCertKeyWithOptions). The names prove nothing: with pins, only the key

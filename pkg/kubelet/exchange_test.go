@@ -82,7 +82,7 @@ func (s *script) request(ctx context.Context, t *testing.T) *http.Request {
 // transport returns a transport to the server. Its idle connection is closed when the test ends.
 func (s *script) transport(t *testing.T) *transport {
 	ours := &transport{
-		credentials: new(credentials), endpoint: endpoint{host: s.address.IP.String(), port: s.address.Port},
+		credentials: new(credentials), endpoint: endpoint{hosts: hosts{s.address.IP.String()}, port: s.address.Port},
 		dial: dialWithoutTimeout,
 	}
 	t.Cleanup(ours.closeIdle)

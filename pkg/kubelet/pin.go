@@ -23,10 +23,10 @@ type Pins interface {
 	Verified(node string, uid types.UID)
 }
 
-// verifyConnection implements tls.Config.VerifyConnection. It is called before the kubelet proves
+// verifyConnection is tls.Config.VerifyConnection for a host. It is called before the kubelet proves
 // that it has the private key, so it pins nothing.
-func (t *transport) verifyConnection(state tls.ConnectionState) error {
-	key, err := t.verify(state.PeerCertificates)
+func (t *transport) verifyConnection(host string, state tls.ConnectionState) error {
+	key, err := t.verify(host, state.PeerCertificates)
 	if err == nil && key != "" {
 		_, err = t.pins.Check(t.node, t.uid, key)
 	}
@@ -35,8 +35,10 @@ func (t *transport) verifyConnection(state tls.ConnectionState) error {
 
 // admit returns once the key of a connection is pinned, or if a CA verified its certificate. It returns
 // the key, or "" if it need not be pinned.
-func (t *transport) admit(ctx context.Context, c *tls.Conn, permit *permit) (key string, err error) {
-	key, err = t.verify(c.ConnectionState().PeerCertificates)
+func (t *transport) admit(
+	ctx context.Context, host string, c *tls.Conn, permit *permit,
+) (key string, err error) {
+	key, err = t.verify(host, c.ConnectionState().PeerCertificates)
 	if err != nil {
 		return "", err
 	}

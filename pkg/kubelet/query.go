@@ -63,10 +63,10 @@ func newSummaryQuery(rawQuery string, decode func(*workspace, string) error, sub
 	}
 }
 
-// request returns a request to a kubelet.
+// request returns a request to a kubelet, without a host.
 func (q *query) request(ctx context.Context, e endpoint, header http.Header) *http.Request {
-	u := &url.URL{Host: e.address(), Path: cmp.Or(q.path, e.path), RawQuery: q.rawQuery}
-	r := &http.Request{Method: http.MethodGet, URL: u, Host: u.Host, Header: header}
+	u := &url.URL{Path: cmp.Or(q.path, e.path), RawQuery: q.rawQuery}
+	r := &http.Request{Method: http.MethodGet, URL: u, Header: header}
 	return r.WithContext(ctx)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -25,10 +26,11 @@ type transport struct {
 	uid      types.UID // of the node
 	endpoint endpoint
 	dial     dialer
-	tls      *tls.Config // nil for plain HTTP
+	secure   bool // false for plain HTTP
 
 	idle    atomic.Pointer[conn] // nil if there is none
 	retired atomic.Bool          // connections must not be kept
+	second  atomic.Bool          // the last dial was to the second host
 
 	// For how many requests the node is considered slow. Those for storage may run beside the others.
 	slow, slowStorage atomic.Int32
@@ -36,16 +38,23 @@ type transport struct {
 
 func (c *Client) newTransport(node string, uid types.UID, e endpoint) *transport {
 	t := &transport{credentials: c.credentials, node: strings.Clone(node), uid: uid, endpoint: e, dial: c.dialer}
-	if !c.config.PlainHTTP {
-		t.tls = t.tlsConfig()
-	}
+	t.secure = !c.config.PlainHTTP
 	return t
+}
+
+// address returns the address that was dialed last, or the one to dial.
+func (t *transport) address() string {
+	if t.second.Load() {
+		return t.endpoint.address(t.endpoint.hosts[1])
+	}
+	return t.endpoint.address(t.endpoint.hosts[0])
 }
 
 // conn is a connection to a kubelet.
 type conn struct {
 	net.Conn // of TLS, or the socket
 	socket   *socket
+	host     string // that was dialed
 	version  int    // of the credentials that verified it
 	key      string // that admitted it; "": a CA verified the certificate
 }
@@ -123,21 +132,21 @@ func (t *transport) closeIdle() {
 func (t *transport) connect(ctx context.Context, permit *permit) (*conn, error) {
 	version := t.version()
 	permit.pause()
-	dialed, err := t.dial(ctx, "tcp", t.endpoint.address())
+	dialed, host, err := t.dialHosts(ctx)
 	permit.resume()
 	if err != nil {
 		return nil, err
 	}
 	s := &socket{dialed, permit}
 	defer func() { s.permit = nil }()
-	c := &conn{Conn: s, socket: s, version: version}
-	if t.tls == nil {
+	c := &conn{Conn: s, socket: s, host: host, version: version}
+	if !t.secure {
 		return c, nil
 	}
-	secured := tls.Client(s, t.tls)
+	secured := tls.Client(s, t.tlsConfig(host))
 	err = secured.HandshakeContext(ctx)
 	if err == nil && t.pins != nil {
-		c.key, err = t.admit(ctx, secured, permit)
+		c.key, err = t.admit(ctx, host, secured, permit)
 	}
 	if reason.Of(err) == reason.BadHTTP { // such as an invalid signature
 		err = &reason.Error{Reason: reason.TLSHandshake, Err: err}
@@ -150,6 +159,23 @@ func (t *transport) connect(ctx context.Context, permit *permit) (*conn, error) 
 	return c, nil
 }
 
+// dialHosts opens a connection to the first host or, if there is no route to it, to the second. It returns the host.
+// Other failures, such as a timeout, are those of the node, and not of an address family.
+func (t *transport) dialHosts(ctx context.Context) (c net.Conn, host string, err error) {
+	first, second := t.endpoint.hosts[0], t.endpoint.hosts[1]
+	c, err = t.dial(ctx, "tcp", t.endpoint.address(first))
+	useSecond := second != "" && hasNoRoute(err)
+	t.second.Store(useSecond)
+	if !useSecond {
+		return c, first, err
+	}
+	c, secondErr := t.dial(ctx, "tcp", t.endpoint.address(second))
+	if secondErr != nil {
+		return nil, "", fmt.Errorf("%w, and %w", secondErr, err)
+	}
+	return c, second, nil
+}
+
 // asTimeout replaces a timeout by an error that reports what took how long. It returns other errors
 // unchanged.
 func (t *transport) asTimeout(err error, start time.Time) error {
@@ -160,6 +186,6 @@ func (t *transport) asTimeout(err error, start time.Time) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		r, missing = reason.ConnectTimeout, "connection to"
 	}
-	return reason.Errorf(r, "no %s the kubelet at %s within %v", missing, t.endpoint.address(),
+	return reason.Errorf(r, "no %s the kubelet at %s within %v", missing, t.address(),
 		time.Since(start).Round(time.Millisecond))
 }
