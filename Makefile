@@ -126,11 +126,13 @@ helm: # without the rest of the control plane, whose cached packages it shares
 	$(call download,test/tools/controlplane)
 	cd test/tools/controlplane && $(GO) build -ldflags '-s -w' -o $(CURDIR)/bin/ helm.sh/helm/v3/cmd/helm
 
-GENERATED := charts/kube-vitals/README.md charts/kube-vitals/values.schema.json manifests pkg/api/openapi
-generate: helm ## update manifests/, the chart's README and schema from values.yaml, and the OpenAPI document
+GENERATED := charts/kube-vitals/README.md charts/kube-vitals/values.schema.json manifests pkg/api/openapi \
+	THIRD_PARTY_LICENSES
+generate: helm ## update manifests/, the chart's README and schema, the OpenAPI document, and THIRD_PARTY_LICENSES
 	$(call download,. test test/tools/lint)
 	$(GO) generate ./pkg/api/openapi
 	cd test && $(GO) run ./chart ../charts/kube-vitals
+	cd test && $(GO) run ./cmd/licenses ..
 	$(call tool,lint) helm-docs --chart-search-root charts --log-level warning
 	HELM=bin/helm manifests/generate.sh
 
