@@ -21,7 +21,7 @@ func TestRBAC(t *testing.T) {
 	t.Parallel()
 	flags, log := startAudit(t)
 	r := &rbac{testCluster: newCluster(t, flags...), log: log}
-	r.install(t, certificateFlags...)
+	r.install(t, r.certificateFlags()...)
 	r.sendUnauthorizedRequests(t)
 	r.awaitTop(t)
 	r.testEvents(t)

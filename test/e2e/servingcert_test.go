@@ -23,17 +23,17 @@ import (
 const (
 	servingSecret    = "kube-vitals-serving"
 	servingConfigMap = "kube-vitals-ca"
-	// certificateLifetime is short: a certificate is renewed when a third of its lifetime is left.
-	// So on a busy machine, a renewal has 20 seconds.
-	certificateLifetime = time.Minute
-	// settleTime is the time between publishing a CA and serving a certificate of it.
-	settleTime = 8 * time.Second
 )
 
-// certificateFlags make certificates short-lived.
-var certificateFlags = []string{"--tls-lifetime=" + certificateLifetime.String(), "--tls-settle=" + settleTime.String()}
+// certificateFlags make certificates short-lived: for twice the time that the start of the cluster took, and at least
+// a minute. A certificate is renewed when a third of that is left, so a renewal has 20 seconds, and more on a busy
+// machine. The time between publishing a CA and serving a certificate of it is a part of that.
+func (c *testCluster) certificateFlags() []string {
+	lifetime := max(time.Minute, 2*c.started).Round(time.Second)
+	return []string{"--tls-lifetime=" + lifetime.String(), "--tls-settle=" + (lifetime / 8).String()}
+}
 
-// TestServingCertificate has two servers that share a certificate with a lifetime of seconds,
+// TestServingCertificate has two servers that share a certificate with a lifetime of about a minute,
 // behind the aggregation layer and with the permissions of the chart.
 func TestServingCertificate(t *testing.T) {
 	t.Parallel()
@@ -71,7 +71,7 @@ func startServing(t *testing.T, flags ...string) *servingCluster {
 func (c *servingCluster) start(t *testing.T) {
 	t.Helper()
 	// Without the port of the Service, which changes below.
-	c.install(t, append(certificateFlags, "--service="+cluster.Release+"."+cluster.Namespace+".svc")...)
+	c.install(t, append(c.certificateFlags(), "--service="+cluster.Release+"."+cluster.Namespace+".svc")...)
 	c.servers = []*cluster.Server{c.server, c.replica(t, c.server)}
 	eventually(t, "the second server to have the certificate", func(ctx context.Context) error {
 		_, err := c.connect(ctx, c.servers[1], "v1")
@@ -230,7 +230,7 @@ func (c *servingCluster) testRecreatedSecret(t *testing.T) {
 	if err == nil {
 		t.Errorf("the server may create another Secret: %s", out)
 	}
-	certificate := c.awaitCertificate(t, nil)
+	certificate := c.awaitCertificate(t, c.awaitCertificate(t, nil)) // a new one, which does not expire soon
 	load := c.startLoad(t)
 	c.kubectl(t, "delete", "secret", servingSecret, inNamespace)
 	c.awaitCertificate(t, certificate)
