@@ -16,8 +16,11 @@ import (
 const (
 	// connectionMemory is what an open connection takes after the handshake, in bytes, and byteMemory what each byte does
 	// that the client sent after that, until a request starts: headers of HTTP/2 are compressed
-	// (TestConnectionMemory).
+	// (TestConnectionMemory). The latter is also what each byte of the client's certificates takes, when they are parsed.
 	connectionMemory, byteMemory = 64 << 10, 64
+	// bufferMemory is what TLS keeps of each byte that the client sent until its first request, such as the name of the
+	// server and the buffer for messages (TestHandshakeMemory).
+	bufferMemory = 3
 )
 
 // Listener bounds the memory of connections and of the requests on them:
@@ -26,7 +29,8 @@ const (
 //   - When all take more than a limit, it closes connections of the address that takes most: those that have not
 //     started a request for longest. So others always get a place, such as probes.
 //   - The front proxy does not count: see WithRequestLimits.
-//   - What a client sends until a request starts counts, too, in addition to what it received.
+//   - What a client sends until a request starts counts, too, in addition to what it received. What is kept of the
+//     handshake, such as the client's certificates, counts until the connection ends.
 //   - It closes a connection whose client does not accept what is written. A deadline of a stream does not help then,
 //     because HTTP/2 resets a stream by a frame that the client must read.
 //
@@ -94,6 +98,8 @@ type conn struct {
 	// Protected by the listener's mutex:
 	place      *list.Element // nil: it does not count
 	unanswered int64         // bytes that were read since a request started, less those that were written
+	received   int64         // bytes until the first request
+	kept       int64         // memory of the handshake; 0: no request has started
 	closed     bool
 }
 
@@ -150,7 +156,7 @@ func (c *conn) leave() (n int64) {
 	if c.place != nil {
 		c.client.connections.Remove(c.place)
 		c.place = nil
-		n = connectionMemory + byteMemory*c.unanswered
+		n = connectionMemory + byteMemory*c.unanswered + c.kept
 		c.give(n)
 	}
 	return n
@@ -168,11 +174,15 @@ func (c *conn) exchange(n int64) {
 		return
 	}
 	c.unanswered += n
+	if c.kept == 0 {
+		c.received += max(n, 0)
+	}
 	c.take(byteMemory * n)
 }
 
-// begin counts a request of n bytes until end is called. It reports whether the connection is still open.
-func (c *conn) begin(n int64) (end func(), open bool) {
+// begin counts a request of n bytes until end is called, and until the connection ends what is kept of the handshake,
+// given the bytes of the client's certificates. It reports whether the connection is still open.
+func (c *conn) begin(n, certificates int64) (end func(), open bool) {
 	c.listener.mu.Lock()
 	if c.place == nil {
 		defer c.listener.mu.Unlock()
@@ -181,7 +191,9 @@ func (c *conn) begin(n int64) (end func(), open bool) {
 	c.client.connections.MoveToBack(c.place)
 	c.give(byteMemory * c.unanswered)
 	c.unanswered = 0
-	c.take(n)
+	before := c.kept
+	c.kept = bufferMemory*c.received + byteMemory*certificates
+	c.take(n + c.kept - before)
 	return func() {
 		c.listener.mu.Lock()
 		defer c.listener.mu.Unlock()

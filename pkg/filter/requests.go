@@ -87,7 +87,7 @@ func (l *requestLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				conn.trust()
 			}
 		}
-		end, isOpen := conn.begin(requestMemory + headerMemory*int64(headers+len(r.RequestURI)))
+		end, isOpen := conn.begin(requestMemory+headerMemory*int64(headers+len(r.RequestURI)), certificateSize(r))
 		defer end()
 		if !isOpen {
 			return
@@ -115,6 +115,16 @@ func headerSize(r *http.Request) int {
 		}
 	}
 	return size
+}
+
+// certificateSize returns the size of the client's certificates in bytes.
+func certificateSize(r *http.Request) (n int64) {
+	if r.TLS != nil {
+		for _, certificate := range r.TLS.PeerCertificates {
+			n += int64(len(certificate.Raw))
+		}
+	}
+	return n
 }
 
 var (
