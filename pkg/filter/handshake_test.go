@@ -2,9 +2,11 @@ package filter
 
 import (
 	"bufio"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -13,10 +15,15 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 )
@@ -94,6 +101,50 @@ func TestHandshakeMemory(t *testing.T) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%s: %d bytes of closed connections count", name, counted)
 			}
+		}
+	}
+}
+
+// provider counts how often certificates are verified.
+type provider struct {
+	dynamiccertificates.CAContentProvider
+	verified int
+}
+
+func (p *provider) VerifyOptions() (x509.VerifyOptions, bool) {
+	p.verified++
+	return x509.VerifyOptions{}, false
+}
+
+// TestCertificatesAreLimited checks which certificates of clients are not verified, since that would take long.
+func TestCertificatesAreLimited(t *testing.T) {
+	usual := &x509.Certificate{Raw: make([]byte, 4<<10), PublicKey: &rsa.PublicKey{E: maxExponent}}
+	for name, test := range map[string]struct {
+		certificates []*x509.Certificate
+		want         int
+	}{
+		"none":           {nil, http.StatusOK},
+		"a chain":        {[]*x509.Certificate{usual, {PublicKey: &ecdsa.PublicKey{}}, usual, usual}, http.StatusOK},
+		"many":           {[]*x509.Certificate{usual, usual, usual, usual, usual}, http.StatusBadRequest},
+		"large exponent": {[]*x509.Certificate{{PublicKey: &rsa.PublicKey{E: maxExponent + 2}}}, http.StatusBadRequest},
+		"long":           {[]*x509.Certificate{{Raw: make([]byte, maxCertificateBytes+1)}}, http.StatusBadRequest},
+	} {
+		cas := &provider{}
+		config := &genericapiserver.Config{}
+		config.Authentication.RequestHeaderConfig = &authenticatorfactory.RequestHeaderConfig{CAContentProvider: cas}
+		passed := 0
+		h := WithRequestLimits(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed++ }), config,
+			func() []string { return []string{"/livez"} })
+		dialed := make(chan net.Conn, 1)
+		conn := accept(t, NewListener(testenv.Listener(dialed), time.Hour, 1<<30), dialed, "10.0.0.1:1")
+		ctx := context.WithValue(t.Context(), http.LocalAddrContextKey, conn.LocalAddr())
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/livez", nil)
+		r.TLS = &tls.ConnectionState{PeerCertificates: test.certificates}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		verifies := test.want == http.StatusOK && test.certificates != nil
+		if w.Code != test.want || (passed == 1) != (test.want == http.StatusOK) || (cas.verified > 0) != verifies {
+			t.Errorf("%s: got status %d, passed %d times, verified %d times", name, w.Code, passed, cas.verified)
 		}
 	}
 }

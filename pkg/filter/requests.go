@@ -2,6 +2,8 @@ package filter
 
 import (
 	"bytes"
+	"crypto/rsa"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,7 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/request/x509"
+	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 )
 
@@ -35,6 +37,10 @@ const (
 	// maxElements is the maximum number of commas in a request, and of parameters in its query: requirements and
 	// values of selectors, and media types.
 	maxElements = 2000
+	// maxCertificates is the maximum number of certificates of a client: its own, and those up to the root.
+	// maxCertificateBytes is their size, and maxExponent the maximum exponent of RSA keys in them, which is the usual
+	// one. They are verified for each request, and named in errors, before it is known who the client is.
+	maxCertificates, maxCertificateBytes, maxExponent = 4, 16 << 10, 1<<16 + 1
 	// maxBody is the maximum size of a body, which only /debug/flags/v takes, in bytes.
 	maxBody = 64
 	// maxDiscarded is how much of another body is read, in bytes, as the library does with HTTP/1.
@@ -71,7 +77,7 @@ func frontProxy(config *genericapiserver.Config) authenticator.Request {
 	if headers == nil { // disabled by flags
 		return is(false)
 	}
-	return x509.NewDynamicCAVerifier(headers.CAContentProvider.VerifyOptions, is(true), headers.AllowedClientNames)
+	return x509request.NewDynamicCAVerifier(headers.CAContentProvider.VerifyOptions, is(true), headers.AllowedClientNames)
 }
 
 // ServeHTTP implements http.Handler.
@@ -82,7 +88,7 @@ func (l *requestLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			configureServer(r.Context().Value(http.ServerContextKey).(*http.Server), l.config)
 			return
 		}
-		if !conn.trusted.Load() {
+		if !conn.trusted.Load() && isVerifiable(r) {
 			if _, ok, _ := l.isFrontProxy.AuthenticateRequest(r); ok {
 				conn.trust()
 			}
@@ -127,6 +133,18 @@ func certificateSize(r *http.Request) (n int64) {
 	return n
 }
 
+// isVerifiable reports whether the client's certificates can be verified in a short time.
+func isVerifiable(r *http.Request) bool {
+	if r.TLS == nil {
+		return true
+	}
+	return len(r.TLS.PeerCertificates) <= maxCertificates && certificateSize(r) <= maxCertificateBytes &&
+		!slices.ContainsFunc(r.TLS.PeerCertificates, func(c *x509.Certificate) bool {
+			key, isRSA := c.PublicKey.(*rsa.PublicKey)
+			return isRSA && key.E > maxExponent
+		})
+}
+
 var (
 	lists   = regexp.MustCompile(`^/apis/metrics\.k8s\.io/v1(beta1)?/(nodes|(namespaces/[^/]+/)?pods)/?$`)
 	objects = regexp.MustCompile(`^/apis/metrics\.k8s\.io/v1(beta1)?/(nodes|namespaces/[^/]+/pods)/[^/]+/?$`)
@@ -141,6 +159,9 @@ func (l *requestLimits) check(r *http.Request, headers int) *apierrors.StatusErr
 	var status int
 	var why string
 	switch {
+	case !isVerifiable(r):
+		status, why = http.StatusBadRequest, fmt.Sprintf("the client certificates are more than %d or have more than %d "+
+			"bytes, or one has an RSA key with an exponent above %d", maxCertificates, maxCertificateBytes, maxExponent)
 	case headers > maxHeaders:
 		status, why = http.StatusRequestHeaderFieldsTooLarge, fmt.Sprintf("the headers have more than %d bytes", maxHeaders)
 	case len(r.RequestURI) > longest:
