@@ -25,6 +25,10 @@ import (
 // logInterval is the minimum time between two lines of the log that clients without credentials cause.
 const logInterval = 10 * time.Second
 
+// maxErrorLength is the maximum number of characters of an error in such a line: clients choose the names in their
+// certificates.
+const maxErrorLength = 1000
+
 // authenticationName is the ConfigMap in the namespace kube-system where the API server publishes the client CA and
 // the request-header CA, which signs the certificate of its front proxy.
 const authenticationName = "extension-apiserver-authentication"
@@ -104,7 +108,8 @@ func requireCredentials(
 		response, ok, err := next.AuthenticateRequest(r) // removes these headers
 		if err != nil {                                  // the library would log each
 			logFailed.Do(func() {
-				klog.ErrorS(err, "Unable to authenticate a request (logged once in 10 seconds)", "client", addressOf(r.RemoteAddr))
+				klog.ErrorS(nil, "Unable to authenticate a request (logged once in 10 seconds)",
+					"client", addressOf(r.RemoteAddr), "err", fmt.Sprintf("%.*s", maxErrorLength, err))
 			})
 			return nil, false, nil //nolint:nilerr // it is logged, and the client gets 401
 		}
