@@ -99,6 +99,7 @@ func requestOwn(conn net.Conn) error {
 // request until they would be (TestClosedConnectionsAreFreed). They are the first to be closed if memory is needed.
 func configureServer(server *http.Server, config *genericapiserver.Config) {
 	server.MaxHeaderBytes = maxRequest
+	server.DisableGeneralOptionsHandler = true // net/http would serve OPTIONS * without any limit
 	if server.ErrorLog != nil {
 		server.ErrorLog.SetOutput(&limitedWriter{server.ErrorLog.Writer(), rate.Sometimes{Interval: time.Second}})
 	}
