@@ -88,9 +88,9 @@ func (m *moment) describe(g *group) string {
 	case g.reason == reason.NotRunning:
 		return "without a running container"
 	case g.reason == reason.NoContainers:
-		return "that the " + m.overall.Kind() + " does not report"
+		return "that the " + m.overall.SourceName() + " does not report"
 	case g.reason == reason.ContainerMissing:
-		return "with a container whose usage the " + m.overall.Kind() + " does not report"
+		return "with a container whose usage the " + m.overall.SourceName() + " does not report"
 	case g.reason == reason.StaleSamples:
 		return "with samples that are too old"
 	case g.reason == reason.UsageUnknown, g.reason == reason.BadTime, g.reason == reason.BadValue,

@@ -103,8 +103,8 @@ func (o *Overall) Reporter(node string) string {
 	return fmt.Sprintf("the kubelet of node %q", node)
 }
 
-// Kind names what reports usage: "kubelet" or "engine".
-func (o *Overall) Kind() string {
+// SourceName names what reports usage: "kubelet" or "engine".
+func (o *Overall) SourceName() string {
 	if o.Engine != nil {
 		return "engine"
 	}

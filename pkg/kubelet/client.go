@@ -136,7 +136,7 @@ func (c *Client) get(
 	defer response.Body.Close()
 	x := response.Body.(*exchange)
 	if response.ContentLength != 0 {
-		_, _ = x.buffers.in.Peek(1) // read returns the error
+		_, _ = x.buffers.in.Peek(1) // until the body begins; read returns the error
 	}
 	at := c.config.Clock.At(time.Now())
 
@@ -146,7 +146,7 @@ func (c *Client) get(
 	if err != nil {
 		return nil, t.asTimeout(err, start)
 	}
-	x.conn.socket.permit = reading
+	x.conn.socket.permit = reading // which it pauses while it waits for the kubelet
 	w := c.workspaces.Get().(*workspace)
 	w.scrape.Sent, w.scrape.At, w.scrape.Date = c.config.Clock.At(x.sent), at, dateOf(response.Header)
 	err = c.read(response, q, w)

@@ -109,7 +109,7 @@ func write(w io.Writer, f format, report *Report) error {
 	case formatJSON:
 		err = json.NewEncoder(buffered).Encode(report)
 	case formatHTML:
-		err = htmlPage().Execute(buffered, newContent(report, maxRows))
+		_, err = WriteHTML(buffered, report)
 	case formatText:
 		err = writeText(buffered, report)
 	}

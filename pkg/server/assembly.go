@@ -71,7 +71,7 @@ func newAssembly(c Config) (*assembly, error) {
 		v.Store.Resources = store.NewResources()
 	}
 	i := newInstruments(c, clock)
-	i.registerState(v.Store, v.Nodes, v.Pods)
+	i.registerState(v)
 	return &assembly{
 		Config: c, client: client, clients: clients, namespace: namespace, clock: clock, view: v, instruments: i,
 	}, nil

@@ -19,8 +19,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
-	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
+	"github.com/kube-vitals/kube-vitals/pkg/view"
 )
 
 // instruments is the registry of the metrics of kube-vitals itself. No metric has a series per pod.
@@ -73,7 +73,7 @@ func newInstruments(c Config, clock usage.Clock) *instruments {
 }
 
 // registerState registers the metrics of the store and of the inventory.
-func (i *instruments) registerState(metrics *store.Store, nodes, pods *inventory.Index) {
+func (i *instruments) registerState(v *view.View) {
 	var (
 		known  = newDesc("known_objects", "Nodes to scrape, and pods with a container that runs, in the API server.", "kind")
 		points = newDesc("points", "Nodes, pods and containers with metrics.", "kind")
@@ -86,15 +86,15 @@ func (i *instruments) registerState(metrics *store.Store, nodes, pods *inventory
 			"First samples of a series, also after a restart: there is no earlier one for a rate.")
 	)
 	i.collect(func(out chan<- prometheus.Metric) {
-		out <- gauge(known, float64(nodes.LenOf(inventory.PhaseUnknown)), "node")
-		out <- gauge(known, float64(pods.LenOf(inventory.PodRunning)), "pod")
-		stats := metrics.Stats(i.clock.At(time.Now()))
+		out <- gauge(known, float64(v.Nodes.LenOf(inventory.PhaseUnknown)), "node")
+		out <- gauge(known, float64(v.Pods.LenOf(inventory.PodRunning)), "pod")
+		stats := v.Store.Stats(i.clock.At(time.Now()))
 		out <- gauge(points, float64(stats.Nodes), "node")
 		out <- gauge(points, float64(stats.Pods), "pod")
 		out <- gauge(points, float64(stats.Containers), "container")
 		out <- gauge(oldest, stats.OldestNode.Seconds(), "node")
 		out <- gauge(oldest, stats.OldestPod.Seconds(), "pod")
-		counts := metrics.Counts()
+		counts := v.Store.Counts()
 		out <- counter(older, float64(counts.OlderSamples))
 		out <- counter(stepsBack, float64(counts.ClockStepsBack))
 		out <- counter(jumps, float64(counts.ClockJumps))

@@ -15,22 +15,22 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/health/healthtest"
-	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
+	"github.com/kube-vitals/kube-vitals/pkg/view"
 )
 
 // newTestInstruments returns instruments with at least one series of each metric.
 func newTestInstruments() *instruments {
 	now := time.Unix(1_800_000_000, 0)
+	clock := usage.NewClock(now)
 	i := newInstruments(Config{
 		Version: "v1.2.3", Commit: "0123abc", Resolution: 15 * time.Second, MaxSampleAge: time.Minute,
-	}, usage.NewClock(now))
-	metrics := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 10})
-	i.registerState(metrics, inventory.New(), inventory.New())
+	}, clock)
+	i.registerState(view.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 10}, clock))
 	failed := health.Attempts{Last: now, Failures: 1, Err: errors.New("timeout"), Reason: reason.Timeout}
 	flaky := failed
 	flaky.LastSuccess = now

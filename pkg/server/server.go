@@ -28,9 +28,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 )
 
-// Config configures a Server. Only Kubeconfig, NodeSelector, RateWindow, Active,
-// KubeletServiceAccount, KubeletPins, Engine, StorageInterval, Devices, EventDeployment, ServingCert,
-// Flags and MissingMetricsWarnings are optional.
+// Config configures a Server. Resolution, MaxSampleAge, Kubelet and the options of the library must be set.
 type Config struct {
 	Version, Commit string                // of this program, for telemetry
 	Flags           cliflag.NamedFlagSets // for /flagz; their values are not secret
@@ -66,6 +64,7 @@ type Config struct {
 	// checked if a Service is set.
 	ServingCert servingcert.Config
 
+	// The options of the API server library.
 	Generic        *genericoptions.ServerRunOptions
 	Serving        *genericoptions.SecureServingOptions
 	Authentication *genericoptions.DelegatingAuthenticationOptions

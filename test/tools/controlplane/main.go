@@ -1,6 +1,6 @@
 // Command controlplane is a whole Kubernetes control plane in one executable: etcd, kube-apiserver,
-// kube-controller-manager and kube-scheduler, all of the versions in go.mod. Which of them it is, the
-// name it is called by decides (a symbolic link, or argv[0]); so one link and one file serve for four.
+// kube-controller-manager and kube-scheduler, all of the versions in go.mod. It is the one that it is
+// called by: by a symbolic link, or argv[0]. So the four share one file.
 //
 // The module's tools are the other programs of a test cluster: one go build makes all. kubectl is one
 // of them, because tests call it more than a thousand times, and it starts in half of the time alone.
