@@ -27,7 +27,7 @@ import (
 
 // API is an API server in memory, for objects of any kind. It has lists with selectors and in pages, watches with their
 // history, lists by watches, resource versions and conflicts, create, merge patches, apply and delete, access and token
-// reviews, protobuf, and the Date header. It is an http.RoundTripper, which works in a synctest bubble, and an
+// reviews, protobuf, lists of metadata, and the Date header. It is an http.RoundTripper, which works in a synctest bubble, and an
 // http.Handler.
 type API struct {
 	// Objects are the objects by path. A value may be a typed object, its JSON as a map, or a string, which is the body.
@@ -383,8 +383,11 @@ func (a *API) ok(r *http.Request, object any) *http.Response {
 	if text, isText := object.(string); isText {
 		return a.response(200, "text/plain", io.NopCloser(strings.NewReader(text)))
 	}
-	content := encode(toMap(r.URL.Path, object))
-	kind := runtime.ContentTypeJSON
+	m := toMap(r.URL.Path, object)
+	if strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadataList") {
+		return a.response(200, runtime.ContentTypeJSON, io.NopCloser(bytes.NewReader(encode(onlyMetadata(m)))))
+	}
+	content, kind := encode(m), runtime.ContentTypeJSON
 	if strings.HasPrefix(r.Header.Get("Accept"), runtime.ContentTypeProtobuf) {
 		if binary, err := toProtobuf(content); err == nil {
 			content, kind = binary, runtime.ContentTypeProtobuf

@@ -56,8 +56,11 @@ func apiVersion(t target) string {
 	return strings.TrimPrefix(strings.TrimPrefix(t.prefix, "/apis/"), "/api/")
 }
 
-// kindOf returns the kind of the objects of a resource, or "" if client-go does not know it.
+// kindOf returns the kind of the objects of a resource, or "" if neither client-go nor metrics.k8s.io has it.
 func kindOf(t target) string {
+	if strings.HasPrefix(t.prefix, "/apis/metrics.k8s.io/") {
+		return map[string]string{"pods": "PodMetrics", "nodes": "NodeMetrics"}[t.resource]
+	}
 	version, _ := schema.ParseGroupVersion(apiVersion(t))
 	for kind := range scheme.Scheme.KnownTypes(version) {
 		if plural, _ := meta.UnsafeGuessKindToResource(version.WithKind(kind)); plural.Resource == t.resource {
@@ -132,6 +135,17 @@ func matches(object map[string]any, query url.Values) bool {
 		"metadata.name": text("metadata", "name"), "metadata.namespace": text("metadata", "namespace"),
 		"spec.nodeName": text("spec", "nodeName"), "status.phase": text("status", "phase"),
 	})
+}
+
+// onlyMetadata returns a list with the metadata of its objects only.
+func onlyMetadata(list map[string]any) map[string]any {
+	all, _ := list["items"].([]any)
+	items := []any{}
+	for _, object := range all {
+		items = append(items, map[string]any{"metadata": object.(map[string]any)["metadata"]})
+	}
+	return map[string]any{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
+		"metadata": list["metadata"], "items": items}
 }
 
 // toJSON returns an object in protobuf as JSON.
