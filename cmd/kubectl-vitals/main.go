@@ -1,5 +1,6 @@
-// Command kubectl-vitals is a plugin of kubectl. "kubectl vitals doctor" finds out why a cluster has no
-// metrics, or not all, and "kubectl vitals preflight" examines a cluster before kube-vitals is installed.
+// Command kubectl-vitals is a plugin of kubectl. "kubectl vitals top" shows usage beside requests and limits,
+// "kubectl vitals doctor" finds out why a cluster has no metrics, or not all, and "kubectl vitals preflight" examines a
+// cluster before kube-vitals is installed.
 package main
 
 import (
@@ -14,12 +15,14 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 	_ "k8s.io/client-go/plugin/pkg/client/auth/oidc" // kubeconfigs for kubectl may use it
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
+	"github.com/kube-vitals/kube-vitals/internal/terminal"
 	"github.com/kube-vitals/kube-vitals/pkg/doctor"
 	"github.com/kube-vitals/kube-vitals/pkg/doctor/preflight"
 )
@@ -33,7 +36,7 @@ var (
 // The exit codes.
 const (
 	exitHealthy    = 0
-	exitBroken     = 1 // at least one check has failed
+	exitBroken     = 1 // at least one check has failed, or top could not read everything
 	exitUnexamined = 2 // wrong flags or kubeconfig, or the API server cannot be used
 )
 
@@ -73,7 +76,7 @@ type options struct {
 func (o *options) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "kubectl-vitals",
-		Short:         "Find out why a cluster has no metrics",
+		Short:         "Show usage, and find out why a cluster has no metrics",
 		Version:       version + ", commit " + commit,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl vitals"},
 		SilenceErrors: true,
@@ -83,15 +86,18 @@ func (o *options) command() *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "the kubeconfig file (default: $KUBECONFIG, else ~/.kube/config)")
 	flags.StringVar(&o.context, "context", "", "the context of the kubeconfig (default: its current context)")
-	flags.StringVarP(&o.config.Namespace, "namespace", "n", "",
-		"the namespace of kube-vitals (default: found by the APIServices; of preflight: kube-system)")
-	flags.DurationVar(&o.config.Timeout, "timeout", 10*time.Second, "the timeout of each request")
-	flags.StringVarP(&o.output, "output", "o", "text", "the format of the output: text or json")
-	flags.BoolVarP(&o.all, "all", "v", false, "print the names of all affected objects, not only the first 10")
 	add := func(name, short, long string, examine examiner) {
-		root.AddCommand(&cobra.Command{Use: name, Short: short, Long: long + exitCodes, Args: cobra.NoArgs,
-			RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), examine) }})
+		cmd := &cobra.Command{Use: name, Short: short, Long: long + exitCodes, Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), examine) }}
+		flags := cmd.Flags()
+		flags.StringVarP(&o.config.Namespace, "namespace", "n", "",
+			"the namespace of kube-vitals (default: found by the APIServices; of preflight: kube-system)")
+		flags.DurationVar(&o.config.Timeout, "timeout", 10*time.Second, "the timeout of each request")
+		flags.StringVarP(&o.output, "output", "o", "text", "the format of the output: text or json")
+		flags.BoolVarP(&o.all, "all", "v", false, "print the names of all affected objects, not only the first 10")
+		root.AddCommand(cmd)
 	}
+	root.AddCommand(o.topCommand())
 	add("doctor", "Find out why a cluster has no metrics, or not all",
 		"doctor examines each link from the API server to the kubelets, and prints what it sees and what to do.",
 		doctor.Examine)
@@ -109,11 +115,8 @@ func (o *options) run(ctx context.Context, examine examiner) error {
 	if err := o.complete(); err != nil {
 		return err
 	}
-	klog.LogToStderr(false) // the library logs failures that the checks report
-	klog.SetOutput(io.Discard)
-	file, ok := o.out.(*os.File) // control characters are for terminals only
-	terminal := ok && term.IsTerminal(int(file.Fd())) && hasEscapes(runtime.GOOS, os.Getenv)
-	printer := &doctor.Printer{Out: o.out, Terminal: terminal, Color: terminal && os.Getenv("NO_COLOR") == "", All: o.all}
+	screen := terminal.Of(o.out, runtime.GOOS, os.Getenv)
+	printer := &doctor.Printer{Out: o.out, Terminal: screen.Size != nil, Color: screen.Color, All: o.all}
 	if o.output == "text" {
 		o.config.Start, o.config.Done = printer.Start, printer.Done
 	}
@@ -124,7 +127,7 @@ func (o *options) run(ctx context.Context, examine examiner) error {
 	}
 	if o.output == "text" {
 		printer.Finish(report)
-	} else if err := doctor.PrintJSON(o.out, report); err != nil {
+	} else if err := terminal.WriteJSON(o.out, report); err != nil {
 		return err
 	}
 	switch {
@@ -139,11 +142,6 @@ func (o *options) run(ctx context.Context, examine examiner) error {
 	return nil
 }
 
-// hasEscapes reports whether a terminal understands escape sequences: by default, a console of Windows does not.
-func hasEscapes(goos string, getenv func(string) string) bool {
-	return getenv("TERM") != "dumb" && (goos != "windows" || getenv("TERM")+getenv("WT_SESSION") != "")
-}
-
 // complete sets how to reach the cluster. It reports all wrong flags at once.
 func (o *options) complete() (err error) {
 	var errs []error
@@ -154,15 +152,26 @@ func (o *options) complete() (err error) {
 		errs = append(errs, fmt.Errorf("--timeout must be above 0, but is %v", o.config.Timeout))
 	}
 	o.config.Version = version
+	o.config.Client, _, err = o.connect()
+	return errors.Join(append(errs, err)...)
+}
+
+// connect returns how to reach the cluster, and the namespace of the context.
+func (o *options) connect() (client *rest.Config, namespace string, err error) {
+	klog.SetLogger(logr.Discard()) // the library logs failures that are reported
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
-	o.config.Client, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
-		&clientcmd.ConfigOverrides{CurrentContext: o.context}).ClientConfig()
+	config := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
+		&clientcmd.ConfigOverrides{CurrentContext: o.context})
+	client, err = config.ClientConfig()
 	if clientcmd.IsEmptyConfig(err) { // the library names no file
 		err = fmt.Errorf("no current context with a cluster in %s", strings.Join(rules.GetLoadingPrecedence(), ", "))
 	}
-	if err != nil {
-		errs = append(errs, fmt.Errorf("cannot use the kubeconfig: set --kubeconfig or --context: %w", err))
+	if err == nil {
+		namespace, _, err = config.Namespace()
 	}
-	return errors.Join(errs...)
+	if err != nil {
+		return nil, "", fmt.Errorf("cannot use the kubeconfig: set --kubeconfig or --context: %w", err)
+	}
+	return client, namespace, nil
 }

@@ -72,23 +72,6 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-func TestEscapes(t *testing.T) {
-	for _, tt := range []struct {
-		goos, terminal, windowsTerminal string
-		want                            bool
-	}{
-		{"linux", "xterm", "", true}, {"linux", "", "", true}, {"linux", "dumb", "", false},
-		{"windows", "", "", false}, {"windows", "", "0123", true}, {"windows", "xterm", "", true},
-	} {
-		getenv := func(name string) string {
-			return map[string]string{"TERM": tt.terminal, "WT_SESSION": tt.windowsTerminal}[name]
-		}
-		if got := hasEscapes(tt.goos, getenv); got != tt.want {
-			t.Errorf("%+v: got %t", tt, got)
-		}
-	}
-}
-
 // kubeconfig is of a port where nothing listens.
 const kubeconfig = `
 apiVersion: v1

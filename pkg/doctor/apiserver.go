@@ -16,9 +16,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/pager"
 	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/command"
@@ -48,16 +46,6 @@ func Get(ctx context.Context, kube kubernetes.Interface, path string, into any) 
 		status.ErrStatus.Message = fmt.Sprintf("status %d %s: %s", code, http.StatusText(code), text)
 	}
 	return err
-}
-
-// Each calls f for each object of a LIST, which is read in pages.
-func Each[List runtime.Object, Item any](ctx context.Context,
-	list func(context.Context, metav1.ListOptions) (List, error), o metav1.ListOptions, f func(Item)) error {
-	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) })
-	return pages.EachListItem(ctx, o, func(item runtime.Object) error {
-		f(any(item).(Item))
-		return nil
-	})
 }
 
 func (d *doctor) checkAPIServer(ctx context.Context, c Check) []Check {

@@ -30,6 +30,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kube-vitals/kube-vitals/internal/sim/kubelettest"
+	"github.com/kube-vitals/kube-vitals/internal/terminal"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
@@ -58,7 +59,7 @@ func TestGolden(t *testing.T) {
 			prepare(w)
 			report, text := w.examine(t)
 			var asJSON bytes.Buffer
-			if err := PrintJSON(&asJSON, report); err != nil {
+			if err := terminal.WriteJSON(&asJSON, report); err != nil {
 				t.Fatal(err)
 			}
 			golden(t, w, name+".txt", text)

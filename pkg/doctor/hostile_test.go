@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kube-vitals/kube-vitals/internal/terminal"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/command/commandtest"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
@@ -100,7 +101,7 @@ func TestHostileText(t *testing.T) {
 				prepare(w, text)
 				report, output := w.examine(t)
 				var encoded bytes.Buffer
-				if err := PrintJSON(&encoded, report); err != nil {
+				if err := terminal.WriteJSON(&encoded, report); err != nil {
 					t.Fatal(err)
 				}
 				if err := json.Unmarshal(encoded.Bytes(), &Report{}); err != nil {

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/command"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/pages"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
@@ -285,7 +286,7 @@ func (d *doctor) checkNodesByAPI(ctx context.Context, c Check) []Check {
 		return c.Skip(noConnection, "%s of the metrics API leads to another server than %s", version, d.target)
 	}
 	all := 0
-	err := Each(ctx, d.kube.CoreV1().Nodes().List,
+	err := pages.Each(ctx, d.kube.CoreV1().Nodes().List,
 		metav1.ListOptions{LabelSelector: d.workload.flag("--node-selector", "-l")}, func(n *corev1.Node) {
 			if all++; !d.measured[n.Name] {
 				c.Objects = append(c.Objects, n.Name)
@@ -319,7 +320,7 @@ func (d *doctor) checkNodesByAPI(ctx context.Context, c Check) []Check {
 // checkAutoscalers finds HorizontalPodAutoscalers that get no usage of CPU or memory, and why.
 func (d *doctor) checkAutoscalers(ctx context.Context, c Check) []Check {
 	all, failing := 0, Groups{}
-	err := Each(ctx, d.kube.AutoscalingV2().HorizontalPodAutoscalers(metav1.NamespaceAll).List, metav1.ListOptions{},
+	err := pages.Each(ctx, d.kube.AutoscalingV2().HorizontalPodAutoscalers(metav1.NamespaceAll).List, metav1.ListOptions{},
 		func(h *autoscalingv2.HorizontalPodAutoscaler) {
 			all++
 			i := slices.IndexFunc(h.Status.Conditions, func(c autoscalingv2.HorizontalPodAutoscalerCondition) bool {

@@ -1,21 +1,18 @@
 package doctor
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
-	"unicode"
-	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/kube-vitals/kube-vitals/internal/terminal"
 )
 
 const (
 	maxObjects = 10 // names of objects in the text, unless all are wanted
 
-	// Bounds of one name and of one text. A node or tenant can choose long ones.
-	maxName = 253 + 63 + len("/")
-	maxText = 1000
+	maxText = 1000 // bytes of one text; a node or tenant can choose a long one
 
 	titleWidth = 18
 	textWidth  = 100 - titleWidth - 3
@@ -68,21 +65,21 @@ func (p *Printer) lines(c Check) []string {
 		}
 		var names []string
 		for _, name := range shown {
-			names = append(names, quoteName(name))
+			names = append(names, terminal.Name(name))
 		}
 		all = append(all, wrap(detail, detail, strings.Join(names, ", ")+more)...)
 	}
 	arrow := "→ "
 	for line := range strings.Lines(c.Cure) {
 		if strings.HasPrefix(line, "kubectl ") || strings.HasPrefix(line, "helm ") {
-			all = append(all, arrow+printable(strings.TrimSuffix(line, "\n"))) // can be pasted
+			all = append(all, arrow+terminal.Printable(strings.TrimSuffix(line, "\n"))) // can be pasted
 		} else {
 			all = append(all, wrap(arrow, "  ", line)...)
 		}
 		arrow = "  "
 	}
 	if c.Status != OK && c.URL != "" {
-		all = append(all, "  "+printable(c.URL))
+		all = append(all, "  "+terminal.Printable(c.URL))
 	}
 	return all
 }
@@ -93,30 +90,10 @@ func (p *Printer) Finish(r *Report) {
 	fmt.Fprintf(p.Out, "\n%d ok, %d failed, %d with a warning, %d skipped\n", s[OK], s[Failed], s[Warning], s[Skipped])
 }
 
-// PrintJSON prints the report as JSON. Characters that could control a terminal are escaped.
-func PrintJSON(out io.Writer, r *Report) error {
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	var escaped strings.Builder
-	for _, char := range string(text) + "\n" {
-		if char == '\n' || unicode.IsPrint(char) {
-			escaped.WriteRune(char)
-			continue
-		}
-		for _, unit := range utf16.AppendRune(nil, char) {
-			fmt.Fprintf(&escaped, `\u%04x`, unit)
-		}
-	}
-	_, err = io.WriteString(out, escaped.String())
-	return err
-}
-
 // wrap splits text into lines, which begin with the prefixes.
 func wrap(first, others, text string) (lines []string) {
 	line, space := first, ""
-	for _, word := range strings.Fields(printable(text)) {
+	for _, word := range strings.Fields(terminal.Printable(text)) {
 		if space != "" && utf8.RuneCountInString(line+space+word) > textWidth {
 			lines = append(lines, line)
 			line, space = others, ""
@@ -125,26 +102,4 @@ func wrap(first, others, text string) (lines []string) {
 		space = " "
 	}
 	return append(lines, line)
-}
-
-// printable replaces control characters, symbols and invisible letters: messages of the cluster may contain any.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case !unicode.IsPrint(r):
-			return ' '
-		case r > unicode.MaxASCII && (unicode.IsSymbol(r) || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r)):
-			return '?'
-		}
-		return r
-	}, text)
-}
-
-// quoteName quotes a name that is not as most names of objects are, and shortens it.
-func quoteName(name string) string {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-+./:_ "
-	if len(name) <= maxName && strings.Trim(name, plain) == "" && strings.TrimSpace(name) == name && name != "" {
-		return name
-	}
-	return fmt.Sprintf("%+.100q", name)
 }

@@ -30,6 +30,7 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/internal/sim"
 	"github.com/kube-vitals/kube-vitals/internal/sim/kubelettest"
+	"github.com/kube-vitals/kube-vitals/internal/terminal"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 )
@@ -311,7 +312,7 @@ func (w *world) examine(t *testing.T) (*Report, string) {
 	}
 	p.Finish(report)
 	var encoded bytes.Buffer
-	if err := PrintJSON(&encoded, report); err != nil {
+	if err := terminal.WriteJSON(&encoded, report); err != nil {
 		t.Fatal(err)
 	}
 	for _, secret := range []string{token, w.client.BearerToken} {

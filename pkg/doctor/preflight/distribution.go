@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/doctor"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/pages"
 )
 
 // The distributions that need more than the table says.
@@ -119,7 +120,7 @@ func (n *nodes) add(node *corev1.Node) {
 
 func (p *preflight) checkDistribution(ctx context.Context, c doctor.Check) []doctor.Check {
 	n := nodes{distributions: map[string]int{}, kinds: map[string]bool{}, taints: map[string]bool{}}
-	if err := doctor.Each(ctx, p.kube.CoreV1().Nodes().List, metav1.ListOptions{}, n.add); err != nil {
+	if err := pages.Each(ctx, p.kube.CoreV1().Nodes().List, metav1.ListOptions{}, n.add); err != nil {
 		return c.Denied(err)
 	}
 	if n.all == 0 {

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/doctor"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/pages"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
@@ -74,7 +75,7 @@ func (p *preflight) checkKubelet(ctx context.Context, c doctor.Check, node strin
 }
 
 func (p *preflight) checkRequests(ctx context.Context, c doctor.Check) []doctor.Check {
-	err := doctor.Each(ctx, p.kube.CertificatesV1().CertificateSigningRequests().List,
+	err := pages.Each(ctx, p.kube.CertificatesV1().CertificateSigningRequests().List,
 		metav1.ListOptions{FieldSelector: "spec.signerName=" + certificatesv1.KubeletServingSignerName},
 		func(r *certificatesv1.CertificateSigningRequest) {
 			if len(r.Status.Conditions) == 0 {

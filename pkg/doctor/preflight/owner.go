@@ -13,6 +13,7 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/doctor"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/command"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/pages"
 )
 
 // helmRelease is a release of helm. Its names are parts of commands, so they are empty unless both are DNS names.
@@ -30,7 +31,7 @@ func releaseOf(o *metav1.ObjectMeta) helmRelease {
 // another server, or have names of its own. Of several, it prefers that in a namespace.
 func (p *preflight) findInstalled(ctx context.Context, served *doctor.Server, preferred string) error {
 	list := p.kube.RbacV1().ClusterRoleBindings().List
-	return doctor.Each(ctx, list, metav1.ListOptions{}, func(b *rbacv1.ClusterRoleBinding) {
+	return pages.Each(ctx, list, metav1.ListOptions{}, func(b *rbacv1.ClusterRoleBinding) {
 		name, isServer := strings.CutSuffix(b.Name, ":system:auth-delegator")
 		if !isServer || !doctor.IsOurs(&b.ObjectMeta) || len(b.Subjects) == 0 {
 			return

@@ -1,0 +1,82 @@
+package top
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	helpers "k8s.io/component-helpers/resource"
+)
+
+// asScheduler are the options of the scheduler of Kubernetes 1.36 and 1.37. During a resize, what counts is the
+// largest of what the spec wants, and what the node has granted and applied.
+var asScheduler = helpers.PodResourcesOptions{
+	UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
+
+// newPod returns what is kept of a pod, and of its containers. One that has ended requests nothing, and does not count.
+func newPod(p *corev1.Pod, withContainers bool) []*row {
+	r := &row{Namespace: p.Namespace, APIVersion: "v1", Kind: "Pod", Name: p.Name, Node: p.Spec.NodeName,
+		Objects: number(0), owner: controllerOf(p),
+		ended: p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed}
+	if p.Status.Phase != corev1.PodRunning {
+		r.Missing = map[string]int{phase(p): 1}
+	}
+	all := []*row{r}
+	if r.ended {
+		return all
+	}
+	r.Objects = number(1)
+	r.set(request, helpers.PodRequests(p, asScheduler))
+	r.set(limit, helpers.PodLimits(p, asScheduler))
+	if !withContainers {
+		return all
+	}
+	one, options := &corev1.Pod{Status: p.Status}, helpers.PodResourcesOptions{UseStatusResources: true}
+	for i, c := range slices.Concat(p.Spec.Containers, p.Spec.InitContainers) {
+		one.Spec.Containers = []corev1.Container{c}
+		of := &row{Namespace: r.Namespace, APIVersion: r.APIVersion, Kind: r.Kind, Name: r.Name, Container: c.Name,
+			Node: r.Node, Objects: r.Objects, init: i >= len(p.Spec.Containers) &&
+				(c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways)}
+		of.set(request, helpers.PodRequests(one, options))
+		of.set(limit, helpers.PodLimits(one, options))
+		all = append(all, of)
+	}
+	return all
+}
+
+// phase returns why a pod that does not run has no metrics: its phase, and what it waits for.
+func phase(p *corev1.Pod) string {
+	why := p.Status.Reason
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			why = cmp.Or(why, c.Reason)
+		}
+	}
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if c.State.Waiting != nil {
+			why = cmp.Or(why, c.State.Waiting.Reason)
+		}
+	}
+	if why != "" {
+		why = ": " + why
+	}
+	return cmp.Or(string(p.Status.Phase), string(corev1.PodUnknown)) + why
+}
+
+// containers returns the rows of containers, and those of pods that have ended. They follow that of their pod. Init
+// containers count only while they run.
+func containers(rows []*row) []*row {
+	var pod *row
+	return slices.DeleteFunc(rows, func(r *row) bool {
+		if r.Container == "" {
+			pod = r
+			return !r.ended
+		}
+		if r.WithMetrics == 0 {
+			if r.Missing, r.Message = pod.Missing, pod.Message; r.Missing == nil {
+				r.Missing = map[string]int{noMetrics: 1}
+			}
+		}
+		return r.WithMetrics == 0 && r.init
+	})
+}
