@@ -138,7 +138,7 @@ generate: helm ## update manifests/, the chart's README and schema, the OpenAPI 
 
 # Ctrl-C ends the demo without an error: go run would report one, and so would make, unless the demo has its own process
 # group (set -m).
-demo: programs build ## a cluster with 20 simulated nodes, kubectl top and an HPA; ONCE=1 ends after the last step
+demo: programs build plugin ## a cluster with 20 simulated nodes, kubectl top and an HPA; ONCE=1 ends after the last step
 	cd test && $(GO) build -ldflags '-s -w' -o $(CURDIR)/bin/demo ./cmd/demo
 	@$(if $(ONCE),,set -m;) cd test && ONCE=$(ONCE) KUBE_VITALS=$(CURDIR)/bin/kube-vitals $(CURDIR)/bin/demo || exit
 

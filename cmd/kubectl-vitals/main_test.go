@@ -46,6 +46,13 @@ func TestFlags(t *testing.T) {
 		{nil, exitHealthy, "kubectl vitals [command]", ""},
 		{[]string{"doctor", "--help"}, exitHealthy, "kubectl vitals doctor [flags]", ""},
 		{[]string{"preflight", "--help"}, exitHealthy, "kubectl vitals preflight [flags]", ""},
+		{[]string{"top", "--help"}, exitHealthy, "kubectl vitals top [workloads|pods|namespaces|nodes] [NAME...] [flags]", ""},
+		{[]string{"top", "cats", "--sort-by=age", "-o=xml", "--timeout=0s", "--containers"}, exitUnexamined, "",
+			"not \"cats\"\n--timeout must be above 0, but is 0s\n--sort-by must be"},
+		{[]string{"top", "--output=text", "--kubeconfig=missing"}, exitUnexamined, "",
+			"is \"text\"\ncannot use the kubeconfig"},
+		{[]string{"top", "--kubeconfig", file}, exitUnexamined, "", "connection refused"},
+		{[]string{"top", "pods", "--kubeconfig", stranger}, exitUnexamined, "", "u cannot do this"},
 		{[]string{"--version"}, exitHealthy, "version v0.0.0-dev, commit unknown", ""},
 		{[]string{"doktor"}, exitUnexamined, "", `unknown command "doktor"`},
 		{[]string{"doctor", "--unknown"}, exitUnexamined, "", "--help"},
@@ -68,6 +75,37 @@ func TestFlags(t *testing.T) {
 			(tt.err == "") != (errOut.Len() == 0) {
 			t.Errorf("%q: got %d, %q, %q, want %d, %q, %q", tt.args, code, out.String(), errOut.String(), tt.code, tt.out,
 				tt.err)
+		}
+	}
+}
+
+// TestTopNamespaces checks where top reads.
+func TestTopNamespaces(t *testing.T) {
+	paths := make(chan string, 100)
+	api := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		paths <- r.URL.Path
+		out.WriteHeader(http.StatusForbidden)
+	}))
+	t.Cleanup(api.Close)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	config := strings.ReplaceAll(kubeconfig, "https://127.0.0.1:1", api.URL)
+	config = strings.ReplaceAll(config, "user: u}", "user: u, namespace: shop}")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{
+		"": "/api/v1/namespaces/shop/pods", "pods": "/api/v1/namespaces/shop/pods", "po -n x": "/api/v1/namespaces/x/pods",
+		"workloads -A": "/api/v1/pods", "ns": "/api/v1/pods", "ns -n x": "/api/v1/namespaces/x/pods",
+		"no": "/api/v1/nodes", "nodes -n x": "/api/v1/pods",
+	} {
+		var out, errOut bytes.Buffer
+		run(t.Context(), append([]string{"top", "--kubeconfig=" + file}, strings.Fields(args)...), &out, &errOut)
+		found := want == ""
+		for range len(paths) {
+			found = <-paths == want || found
+		}
+		if !found {
+			t.Errorf("top %s: did not read %s: %s", args, want, &errOut)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,6 +18,9 @@ const topHelp = `top shows the usage of CPU and memory beside requests and limit
 (by default), pods (po), namespaces (ns) or nodes (no). docs/top.md describes the columns.
 
 It exits with 0, with 1 if something could not be read, or with 2 if it has nothing to show.`
+
+// gcPercent trades CPU time for memory: 30,000 pods need 90 MiB instead of 125 MiB (BenchmarkPods).
+const gcPercent = 30
 
 // kinds are the arguments that select what top shows.
 var kinds = map[string]string{
@@ -65,6 +69,7 @@ func (o *options) topCommand() *cobra.Command {
 		} else if c.Namespace == "" && c.Kind != top.Namespaces {
 			c.Namespace = namespace
 		}
+		debug.SetGCPercent(gcPercent)
 		client.Timeout, client.UserAgent = timeout, "kube-vitals-top/"+version
 		c.Client, c.ErrOut, c.Screen = client, cmd.ErrOrStderr(), terminal.Of(o.out, runtime.GOOS, os.Getenv)
 		complete, err := top.Run(cmd.Context(), *c)

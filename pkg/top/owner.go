@@ -18,7 +18,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/internal/pages"
 )
 
-// owner is the controller of an object. Whoever may create the object chooses all of it.
+// owner is the controller of an object. Users who may create the object choose all of it.
 type owner struct {
 	apiVersion, kind, name string
 	uid                    types.UID

@@ -29,6 +29,7 @@ const otherValues = " tls.crt tls.key tls.caFile tls.serverName rbac.pspEnabled 
 func TestNamesExist(t *testing.T) {
 	suite := helpOf(t, filepath.Join(root, "test", "conformance"), "./metrics-conformance", "-help")
 	flags := help(t) + helpOf(t, root, "./cmd/kubectl-vitals", "doctor", "--help") +
+		helpOf(t, root, "./cmd/kubectl-vitals", "top", "--help") +
 		strings.ReplaceAll(suite, "  -", "  --")
 	makefile, chart := read(t, "Makefile"), read(t, "charts/kube-vitals/README.md")
 	metrics, reasons := read(t, "docs/metrics.md"), read(t, "pkg/reason/reason.go")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -46,7 +47,7 @@ func run(ctx context.Context, out io.Writer, once bool) error {
 	if err != nil {
 		return err
 	}
-	for _, show := range []func(context.Context) error{d.showTop, d.showAutoscaling} {
+	for _, show := range []func(context.Context) error{d.showTop, d.showAutoscaling, d.showVitals} {
 		if err := show(ctx); err != nil {
 			return fmt.Errorf("%w%s", err, server.Tail())
 		}
@@ -127,6 +128,30 @@ func (d *demo) showAutoscaling(ctx context.Context) error {
 	return err
 }
 
+// showVitals shows the plugin's tables, with the requests and the autoscaler.
+func (d *demo) showVitals(ctx context.Context) error {
+	d.step("kubectl vitals top shows usage beside requests, and what the autoscaler sees")
+	plugin, err := d.Plugin()
+	if err != nil {
+		return err
+	}
+	for _, show := range []struct{ args, want string }{
+		{"workloads --namespace=shop", "deployment/web "}, {"namespaces --sort-by=cpu", "media "}, {"nodes --sort-by=cpu-percent", "node-"},
+	} {
+		args := append([]string{"top"}, strings.Fields(show.args)...)
+		d.note("$ kubectl vitals %s", strings.Join(args, " "))
+		table, err := d.Run(ctx, plugin, args...)
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(table, show.want) || strings.Contains(table, " 0/") {
+			return fmt.Errorf("it shows\n%s", table)
+		}
+		d.print(table)
+	}
+	return nil
+}
+
 // scale sets the load of the Deployment, waits until the autoscaler has settled at a number of
 // replicas, and shows their usage. The autoscaler tolerates a deviation of a tenth from its target.
 func (d *demo) scale(ctx context.Context, load string, least, most int) error {
@@ -173,11 +198,16 @@ func (d *demo) scale(ctx context.Context, load string, least, most int) error {
 
 // wait keeps the cluster up until the context ends.
 func (d *demo) wait(ctx context.Context, address string) error {
+	plugin, err := d.Plugin()
+	if err != nil {
+		return err
+	}
 	d.step("The cluster stays up until you press Ctrl-C. Try it in another terminal:")
 	fmt.Fprintf(d.out, `
   export KUBECONFIG=%s
-  export PATH=%s:$PATH      # kubectl and helm
+  export PATH=%s:%s:$PATH      # kubectl, helm and the plugin
 
+  kubectl vitals top --all-namespaces --watch
   kubectl top pods --all-namespaces --containers
   kubectl get --raw /apis/metrics.k8s.io/v1/nodes
 
@@ -192,7 +222,7 @@ This prints the state of each node, and its metrics:
   vitals '/nodez?format=json'
   vitals /metrics
 
-`, d.Kubeconfig, d.Binary(""), d.File("kube-vitals.log"), address)
+`, d.Kubeconfig, d.Binary(""), filepath.Dir(plugin), d.File("kube-vitals.log"), address)
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
@@ -215,6 +245,12 @@ func (d *demo) show(ctx context.Context, args ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	d.print(output)
+	return output, nil
+}
+
+// print prints the beginning of the output of a command.
+func (d *demo) print(output string) {
 	lines := strings.Split(strings.TrimRight(output, "\n"), "\n")
 	shown := lines
 	if len(lines) > nodes+1 {
@@ -226,7 +262,6 @@ func (d *demo) show(ctx context.Context, args ...string) (string, error) {
 	if hidden := len(lines) - len(shown); hidden > 0 {
 		d.note("  … and %d more lines", hidden)
 	}
-	return output, nil
 }
 
 // step prints the heading of a step, with the seconds since the start.

@@ -1,8 +1,9 @@
 // Command demo shows kube-vitals in a cluster on this machine: a real control plane, 20 simulated
-// nodes with about 200 pods, kubectl top, and a HorizontalPodAutoscaler. The cluster then stays up
-// until the demo is interrupted.
+// nodes with about 200 pods, kubectl top, a HorizontalPodAutoscaler, and kubectl vitals top. The cluster
+// then stays up until the demo is interrupted.
 //
-// It needs Go and a built kube-vitals, which the environment variable KUBE_VITALS names. With
+// It needs Go, and a built kube-vitals and plugin, which the environment variables KUBE_VITALS and
+// KUBECTL_VITALS name. With
 // ONCE=1 it ends after the last step, and fails unless every step has shown what it should.
 package main
 
