@@ -7,6 +7,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,14 +37,14 @@ var (
 )
 
 func main() {
-	if err := run(os.Args[1]); err != nil {
+	if err := run(context.Background(), os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, "licenses:", err)
 		os.Exit(1)
 	}
 }
 
-func run(folder string) error {
-	root, err := exec.Command("go", "env", "GOROOT").Output()
+func run(ctx context.Context, folder string) error {
+	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
 		return fmt.Errorf("go env GOROOT: %w", err)
 	}
@@ -54,7 +55,7 @@ func run(folder string) error {
 	texts := map[string]*entry{}
 	get(texts, text).of = []string{"the standard library of Go"}
 	for _, system := range []string{"linux", "darwin", "windows"} {
-		packages, err := list(folder, system)
+		packages, err := list(ctx, folder, system)
 		if err != nil {
 			return err
 		}
@@ -100,8 +101,8 @@ type linked struct {
 
 // list returns the packages that the programs are linked with on an operating system. Those of all architectures are
 // in the same modules.
-func list(folder, system string) (packages []linked, err error) {
-	command := exec.Command("go", "list", "-deps", "-json=Dir,Module", "./cmd/...")
+func list(ctx context.Context, folder, system string) (packages []linked, err error) {
+	command := exec.CommandContext(ctx, "go", "list", "-deps", "-json=Dir,Module", "./cmd/...")
 	command.Dir, command.Stderr = folder, os.Stderr
 	command.Env = append(os.Environ(), "GOOS="+system, "CGO_ENABLED=0")
 	out, err := command.Output()
