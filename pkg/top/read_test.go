@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -114,6 +115,26 @@ func TestSums(t *testing.T) {
 		!n2.CPU[request].known() || n2.CPU[request].n() != 0 || n2.Missing["timeout"] != 1 || n2.CPU[usage].known() ||
 		r.Total.CPU[percent].n() != 77 || r.Total.CPU[allocatable].n() != 8e9 {
 		t.Errorf("got %+v, %+v, %+v", n1, n2, r.Total)
+	}
+}
+
+// TestPercent checks percentages of numbers that any object can have.
+func TestPercent(t *testing.T) {
+	for _, tt := range []struct{ part, whole, cpu, memory int64 }{
+		{199_999_999, 200e6, 100, 99}, {1, 1e6, 100, 0}, {0, 1e6, 0, 0}, {1e9, 0, -1, -1},
+		{math.MaxInt64, 1, -1, math.MaxInt64 / 100 * 100}, {math.MaxInt64, math.MaxInt64, 100, 100},
+	} {
+		r := &row{}
+		for _, a := range r.amounts() {
+			a[part], a[whole] = number(tt.part), number(tt.whole)
+		}
+		r.finish()
+		for i, want := range []int64{tt.cpu, tt.memory} {
+			got := r.amounts()[i][percent]
+			if got.known() != (want >= 0) || got.n() != max(0, want) {
+				t.Errorf("%d of %d: got %d, want %d", tt.part, tt.whole, got.n(), want)
+			}
+		}
 	}
 }
 

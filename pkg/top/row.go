@@ -167,7 +167,7 @@ func (r *row) finish() {
 	for i, a := range r.amounts() {
 		if of := a[whole].n() / units[i]; of > 0 {
 			n := roundUp(a[part].n(), units[i])
-			a[percent] = number(n / of * 100)
+			a[percent] = number(min(n/of, math.MaxInt64/100) * 100)
 			if n < math.MaxInt64/100 {
 				a[percent] = number(n * 100 / of)
 			}
