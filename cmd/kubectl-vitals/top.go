@@ -14,8 +14,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/top"
 )
 
-const topHelp = `top shows the usage of CPU and memory beside requests and limits, and why usage is missing: of workloads
-(by default), pods (po), namespaces (ns) or nodes (no). docs/top.md describes the columns.
+const topHelp = `top shows the usage of CPU and memory beside requests and limits, and why usage is missing: of
+workloads (by default), pods (po), namespaces (ns) or nodes (no). docs/top.md describes the columns.
 
 It exits with 0, with 1 if something could not be read, or with 2 if it has nothing to show.`
 
@@ -39,7 +39,8 @@ func (o *options) topCommand() *cobra.Command {
 			"  kubectl vitals top nodes --watch",
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&c.Namespace, "namespace", "n", "", "the namespace (default: that of the context; of namespaces: all)")
+	flags.StringVarP(&c.Namespace, "namespace", "n", "",
+		"the namespace (default: that of the context; of namespaces: all)")
 	flags.BoolVarP(&all, "all-namespaces", "A", false, "show all namespaces")
 	flags.StringVarP(&c.Selector, "selector", "l", "", "a label selector of pods, or with nodes of nodes")
 	flags.StringVar(&c.FieldSelector, "field-selector", "", "a field selector of pods, or with nodes of nodes")

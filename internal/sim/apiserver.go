@@ -27,8 +27,8 @@ import (
 
 // API is an API server in memory, for objects of any kind. It has lists with selectors and in pages, watches with their
 // history, lists by watches, resource versions and conflicts, create, merge patches, apply and delete, access and token
-// reviews, protobuf, lists of metadata, and the Date header. It is an http.RoundTripper, which works in a synctest bubble, and an
-// http.Handler.
+// reviews, protobuf, lists of metadata, and the Date header. It is an http.RoundTripper, which works in a synctest
+// bubble, and an http.Handler.
 type API struct {
 	// Objects are the objects by path. A value may be a typed object, its JSON as a map, or a string, which is the body.
 	// A list at the path of a collection replaces the objects in it. While requests are possible, use Put.

@@ -30,7 +30,8 @@ func TestEscapes(t *testing.T) {
 
 func TestHostileText(t *testing.T) {
 	for _, text := range []string{
-		"", "web-1", "a b", " a", "a\nb", "a\r\n\x1b[2J\x1b]0;a\x07\u009b2J\t\x00\x7f\u202eb\u2066\u2028\U000e0061\xff", "→ x", "\u3164",
+		"", "web-1", "a b", " a", "a\nb",
+		"a\r\n\x1b[2J\x1b]0;a\x07\u009b2J\t\x00\x7f\u202eb\u2066\u2028\U000e0061\xff", "→ x", "\u3164",
 		strings.Repeat("a", 10<<10), strings.Repeat("\U000e0061", 10<<10),
 	} {
 		name, message := Name(text), Printable(text)

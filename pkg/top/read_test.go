@@ -61,10 +61,12 @@ func TestRequests(t *testing.T) {
 			p.Spec.Resources = &corev1.ResourceRequirements{Requests: list("cpu=2")}
 			p.Status.Resources = &corev1.ResourceRequirements{Requests: list("cpu=3")}
 		}, "3000 - 96 256"},
-		"ended":    {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, "- - - -"},
-		"none":     {func(p *corev1.Pod) { p.Spec.Containers = p.Spec.Containers[:0] }, "- - - -"},
-		"zero":     {func(p *corev1.Pod) { p.Spec.Containers = []corev1.Container{container("a", "cpu=0", "")} }, "0 - - -"},
-		"too much": {func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = list("cpu=8E memory=8E") }, "max - max 256"},
+		"ended": {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, "- - - -"},
+		"none":  {func(p *corev1.Pod) { p.Spec.Containers = p.Spec.Containers[:0] }, "- - - -"},
+		"zero":  {func(p *corev1.Pod) { p.Spec.Containers = []corev1.Container{container("a", "cpu=0", "")} }, "0 - - -"},
+		"too much": {func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Requests = list("cpu=8E memory=8E")
+		}, "max - max 256"},
 	} {
 		p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{
 			container("app", "cpu=200m memory=64Mi", "memory=256Mi"), container("proxy", "cpu=100m memory=32Mi", "")}}}
@@ -97,14 +99,15 @@ func TestSums(t *testing.T) {
 	if db := r.find(t, "db", ""); db.CPU[percent].known() || db.CPU[request].known() || db.Memory[percent].n() != 48 {
 		t.Errorf("a percentage without a request: %+v", db)
 	}
-	if canary := r.find(t, "canary", ""); !canary.CPU[usage].known() || canary.CPU[usage].n() != 0 || !canary.CPU[percent].known() {
+	if canary := r.find(t, "canary", ""); canary.CPU[usage] != number(0) || canary.CPU[percent] != number(0) {
 		t.Errorf("zero is unknown: %+v", canary)
 	}
-	if backup := r.find(t, "backup", ""); backup.Objects.n() != 0 || backup.CPU[request].known() || backup.CPU[usage].known() ||
+	if backup := r.find(t, "backup", ""); backup.Objects != number(0) || backup.CPU != (amount{}) ||
 		backup.Missing["Succeeded"] != 1 {
 		t.Errorf("got %+v", backup)
 	}
-	if r.Total.Objects.n() != 9 || r.Total.WithMetrics != 7 || r.Total.Memory[usage].n()>>20 != 96+118+2*901+2000+10+30+80 {
+	if r.Total.Objects.n() != 9 || r.Total.WithMetrics != 7 ||
+		r.Total.Memory[usage].n()>>20 != 96+118+2*901+2000+10+30+80 {
 		t.Errorf("got %+v", r.Total)
 	}
 	w.config.Kind = Nodes
@@ -162,7 +165,8 @@ func TestContainers(t *testing.T) {
 	if init := r.find(t, "a", "init"); init.CPU[usage].n() != 5e6 || init.CPU[request].known() {
 		t.Errorf("got %+v", init)
 	}
-	if mesh := r.find(t, "a", "mesh"); mesh.CPU[usage].known() || mesh.Missing[noMetrics] != 1 || mesh.CPU[request].n() != 50e6 {
+	if mesh := r.find(t, "a", "mesh"); mesh.CPU[usage].known() || mesh.Missing[noMetrics] != 1 ||
+		mesh.CPU[request].n() != 50e6 {
 		t.Errorf("got %+v", mesh)
 	}
 	if r.Total.CPU[usage].n() != 15e6 || r.Total.CPU[request].n() != 150e6 || r.Total.Objects.n() != 1 {
@@ -197,9 +201,9 @@ func TestOwners(t *testing.T) {
 			t.Errorf("%s is missing in\n%s", name, out)
 		}
 	}
-	if want := "you cannot list replicasets.apps in namespace \"shop\": workloads end at the last owner that can be read\n"; complete ||
-		errOut != want {
-		t.Errorf("got %t, %q, want %q", complete, errOut, want)
+	note := "you cannot list replicasets.apps in namespace \"shop\": workloads end at the last owner that can be read\n"
+	if complete || errOut != note {
+		t.Errorf("got %t, %q, want %q", complete, errOut, note)
 	}
 	for path := range maps.Keys(w.Objects) {
 		if strings.Contains(path, "secret") || w.Requested("/api/v1/namespaces/shop/secrets") > 0 {
@@ -215,7 +219,8 @@ func TestForbidden(t *testing.T) {
 		note                  string // "you cannot list" it
 		out                   []string
 	}{
-		{Workloads, "shop", hpas, `horizontalpodautoscalers.autoscaling in namespace "shop"`, []string{"deployment/web", "2/3"}},
+		{Workloads, "shop", hpas, `horizontalpodautoscalers.autoscaling in namespace "shop"`,
+			[]string{"deployment/web", "2/3"}},
 		{Workloads, "", "/apis/apps/v1/replicasets", "replicasets.apps in all namespaces",
 			[]string{"replicaset/web-6f9c7d5b8d", "statefulset/db"}},
 		{Pods, "shop", "/apis/metrics.k8s.io/", `pods.metrics.k8s.io in namespace "shop"`, []string{"0 of 9 pods", "200m"}},
@@ -279,7 +284,8 @@ func TestServers(t *testing.T) {
 		return nil
 	})
 	out, errOut, complete := w.top(t)
-	if complete || !strings.Contains(out, "0/3") || !strings.Contains(errOut, "it is down: there is no usage; see kubectl vitals doctor") {
+	if complete || !strings.Contains(out, "0/3") ||
+		!strings.Contains(errOut, "it is down: there is no usage; see kubectl vitals doctor") {
 		t.Errorf("unavailable: got %q\n%s", errOut, out)
 	}
 	w.RefuseBy(func(_, path string) *sim.Refusal {
@@ -309,8 +315,10 @@ func TestPages(t *testing.T) {
 	w.config.Namespace = ""
 	r := w.report(t)
 	got := r.find(t, "shop", "")
-	if got.Objects.n() != pods || got.WithMetrics != pods-missing || got.CPU[percent].n() != 50 || got.Missing["timeout"] != maxReasons ||
-		got.Missing[noMetrics] != missing-maxReasons || !slices.Equal(r.Unread, []string{"130 pods have no metrics: the reasons of 100 were read"}) {
+	notes := []string{"130 pods have no metrics: the reasons of 100 were read"}
+	if got.Objects.n() != pods || got.WithMetrics != pods-missing || got.CPU[percent].n() != 50 ||
+		got.Missing["timeout"] != maxReasons || got.Missing[noMetrics] != missing-maxReasons ||
+		!slices.Equal(r.Unread, notes) {
 		t.Errorf("got %+v, %q", got, r.Unread)
 	}
 	if n := w.Requested("/api/v1/pods"); n != 3 {

@@ -80,7 +80,8 @@ func golden(t *testing.T, name, got string) {
 // TestOutputs checks that JSON and YAML are equal, and that no text of others is a control character.
 func TestOutputs(t *testing.T) {
 	for _, text := range []string{
-		"a\r\n\x1b[2J\x1b]0;a\x07\u009b2J\t\x00\x7f\u202eb\u2066\u2069\u2028\U000e0061", strings.Repeat("大", 400), "$(id)", " a ",
+		"a\r\n\x1b[2J\x1b]0;a\x07\u009b2J\t\x00\x7f\u202eb\u2066\u2069\u2028\U000e0061",
+		strings.Repeat("大", 400), "$(id)", " a ",
 	} {
 		w := newWorld()
 		w.config.Kind = Workloads
@@ -194,7 +195,8 @@ func TestOrder(t *testing.T) {
 	w.config.Kind, w.config.Namespace, w.config.SortBy, w.config.NoHeaders = Pods, "", "cpu", true
 	out, _, _ := w.top(t)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
-	if len(lines) != 10 || !strings.Contains(lines[0], "checkout") || !strings.Contains(lines[1], "web-6f9c7d5b8d-8hvzl") ||
+	if len(lines) != 10 || !strings.Contains(lines[0], "checkout") ||
+		!strings.Contains(lines[1], "web-6f9c7d5b8d-8hvzl") ||
 		!strings.Contains(lines[6], "canary") || !strings.Contains(lines[9], "q7d2m") {
 		t.Errorf("got\n%s", out)
 	}

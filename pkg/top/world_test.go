@@ -96,7 +96,8 @@ func list(text string) corev1.ResourceList {
 }
 
 func container(name, requests, limits string) corev1.Container {
-	return corev1.Container{Name: name, Resources: corev1.ResourceRequirements{Requests: list(requests), Limits: list(limits)}}
+	return corev1.Container{Name: name,
+		Resources: corev1.ResourceRequirements{Requests: list(requests), Limits: list(limits)}}
 }
 
 // pod adds a running pod. Its usage is that of each container; empty: it has no metrics.
@@ -164,7 +165,8 @@ func (w *world) shop() *world {
 	app := func(requests, limits string) corev1.Container { return container("app", requests, limits) }
 	w.owner("shop", "apps/v1 ReplicaSet web-6f9c7d5b8d", "apps/v1 Deployment web")
 	w.owner("shop", "apps/v1 Deployment web", "")
-	w.owner("shop", "apps/v1 ReplicaSet checkout-with-a-long-name-7d4b9cf6c5", "apps/v1 Deployment checkout-with-a-long-name")
+	w.owner("shop", "apps/v1 ReplicaSet checkout-with-a-long-name-7d4b9cf6c5",
+		"apps/v1 Deployment checkout-with-a-long-name")
 	w.owner("shop", "apps/v1 Deployment checkout-with-a-long-name", "")
 	w.owner("shop", "batch/v1 Job backup-29384", "batch/v1 CronJob backup")
 	w.owner("shop", "batch/v1 CronJob backup", "")
@@ -179,13 +181,15 @@ func (w *world) shop() *world {
 	w.unserved("namespaces/shop/pods/web-6f9c7d5b8d-q7d2m", "tls-self-signed",
 		`the metrics of its node "n7" cannot be read since 06:32:33 UTC (17s): the kubelet's certificate is self-signed`)
 	w.pod("shop", "checkout-with-a-long-name-7d4b9cf6c5-rs8xk",
-		"apps/v1 ReplicaSet checkout-with-a-long-name-7d4b9cf6c5", "cpu=1234567890n memory=901Mi", app("cpu=1 memory=1Gi", ""),
+		"apps/v1 ReplicaSet checkout-with-a-long-name-7d4b9cf6c5", "cpu=1234567890n memory=901Mi",
+		app("cpu=1 memory=1Gi", ""),
 		container("proxy", "cpu=100m memory=64Mi", "memory=128Mi"))
 	w.pod("shop", "db-0", "apps/v1 StatefulSet db", "cpu=3m memory=2000Mi swap=12Mi", app("memory=4Gi", "memory=4Gi"))
 	w.pod("shop", "canary-5b-x", "apps/v1 ReplicaSet canary-5b", "cpu=0 memory=10Mi", app("cpu=10m memory=16Mi", ""))
 	w.pod("shop", "debug", "", "cpu=20m memory=30Mi", app("", ""))
 	w.pod("shop", "etcd-n1", "v1 Node n1", "cpu=50m memory=80Mi", app("cpu=100m memory=100Mi", ""))
-	w.inPhase(w.pod("shop", "backup-29384-zz9x4", "batch/v1 Job backup-29384", "", app("cpu=1", "")), corev1.PodSucceeded, "")
+	w.inPhase(w.pod("shop", "backup-29384-zz9x4", "batch/v1 Job backup-29384", "", app("cpu=1", "")),
+		corev1.PodSucceeded, "")
 	w.inPhase(w.pod("shop", "agent-k2d8f", "apps/v1 DaemonSet agent", "", app("cpu=50m memory=32Mi", "memory=64Mi")),
 		corev1.PodPending, "Unschedulable")
 	w.autoscaler("web", new(int32(72)), 80)

@@ -40,7 +40,10 @@ spec:
       initContainers:
         - {name: init, image: simulated, resources: {requests: {cpu: 700m}}}
         - {name: mesh, image: simulated, restartPolicy: Always, resources: {requests: {cpu: 50m, memory: 32Mi}}}
-      containers: [{name: app, image: simulated, resources: {requests: {cpu: 200m, memory: 64Mi}, limits: {memory: 128Mi}}}]
+      containers:
+        - name: app
+          image: simulated
+          resources: {requests: {cpu: 200m, memory: 64Mi}, limits: {memory: 128Mi}}
 `
 
 // TestVitalsTop compares kubectl vitals top with kubectl top and with the sums of kubectl describe node.

@@ -136,7 +136,8 @@ func (d *demo) showVitals(ctx context.Context) error {
 		return err
 	}
 	for _, show := range []struct{ args, want string }{
-		{"workloads --namespace=shop", "deployment/web "}, {"namespaces --sort-by=cpu", "media "}, {"nodes --sort-by=cpu-percent", "node-"},
+		{"workloads --namespace=shop", "deployment/web "}, {"namespaces --sort-by=cpu", "media "},
+		{"nodes --sort-by=cpu-percent", "node-"},
 	} {
 		args := append([]string{"top"}, strings.Fields(show.args)...)
 		d.note("$ kubectl vitals %s", strings.Join(args, " "))
