@@ -440,7 +440,7 @@ func TestNewPodsGetMetricsSoon(t *testing.T) {
 		checks.Wait()
 		perNode := float64(scrapes()-before) / float64(len(kubelets)) / (pods*pace + soon).Seconds() * 15
 		if perNode > 2 || late > pods/20 {
-			t.Errorf("got %.2f scrapes per node and interval, and %d of %d pods waited longer than %v", perNode, late, pods, soon)
+			t.Errorf("got %.2f scrapes per node and interval, and %d of %d pods waited over %v", perNode, late, pods, soon)
 		}
 	})
 }
