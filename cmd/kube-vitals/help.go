@@ -21,7 +21,8 @@ const (
 func (o *options) printHelp(out io.Writer, width int) {
 	var text bytes.Buffer
 	fmt.Fprint(&text, "kube-vitals serves the current CPU and memory usage of nodes and\n"+
-		"pods as the Kubernetes API metrics.k8s.io.\n\nUsage:\n  kube-vitals [flags]\n")
+		"pods as the Kubernetes API metrics.k8s.io.\n\nUsage:\n  kube-vitals [flags]\n\n"+
+		"Environment variables that set flags, if the command line neither sets\nnor excludes them:\n"+environmentHelp())
 	cliflag.PrintSections(&text, o.Flags, width)
 	for line := range strings.Lines(text.String()) {
 		fmt.Fprintln(out, strings.TrimRight(line, " \n"))

@@ -43,6 +43,7 @@ func main() {
 func run(ctx context.Context, args []string, out io.Writer) error {
 	o := newOptions()
 	o.parse(args)
+	o.parseEnvironment(os.Environ())
 	isParsed := o.errs == nil
 	switch {
 	case !isParsed: // report the errors of the other flags, too
@@ -68,7 +69,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	logs.InitLogs()
 	defer logs.FlushLogs()
 	klog.FromContext(ctx).Info("Starting kube-vitals", "version", version, "commit", commit, "go", runtime.Version(),
-		"maxProcs", runtime.GOMAXPROCS(0), "flags", args)
+		"maxProcs", runtime.GOMAXPROCS(0), "flags", args, "environment", o.environment)
 	s, err := server.New(config)
 	if err != nil {
 		return reason.Description{Cure: portCure(err)}.Explain(err)

@@ -61,6 +61,7 @@ func TestStopBeforeSync(t *testing.T) {
 			cmd := program(t.Context(), "--kubeconfig="+file,
 				"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", freePort(t)),
 				"--shutdown-delay-duration=0s", "--logging-format="+format, "--metric-resolution=20s")
+			cmd.Env = append(cmd.Env, "KUBE_VITALS_SERVICE=kube-vitals.kube-system.svc")
 			stderr, err := cmd.StderrPipe()
 			if err != nil {
 				t.Fatal(err)
@@ -98,7 +99,8 @@ func TestStopBeforeSync(t *testing.T) {
 					t.Errorf("a normal stop logged %s", line)
 				}
 			}
-			for _, want := range []string{"Starting kube-vitals", "version", version, "--metric-resolution=20s"} {
+			for _, want := range []string{"Starting kube-vitals", "version", version, "--metric-resolution=20s",
+				"--service=kube-vitals.kube-system.svc"} {
 				if len(lines) == 0 || !strings.Contains(lines[0], want) {
 					t.Errorf("got no %q in the first line of\n%s", want, log)
 				}

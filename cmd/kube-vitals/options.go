@@ -40,12 +40,13 @@ const (
 // same names, meanings and defaults.
 type options struct {
 	server.Config
-	all      *pflag.FlagSet // of all sections
-	errs     []error        // what is wrong with the flags
-	unparsed []string       // names of flags with a value that could not be parsed
-	help     bool
-	version  bool
-	logging  *logs.Options
+	all         *pflag.FlagSet // of all sections
+	errs        []error        // what is wrong with the flags
+	unparsed    []string       // names of flags with a value that could not be parsed
+	environment []string       // the flags that environment variables have set, sorted
+	help        bool
+	version     bool
+	logging     *logs.Options
 
 	source     string
 	resources  []string
@@ -166,6 +167,9 @@ func (o *options) complete() {
 	}
 	o.Kubelet.SlowTimeout = max(o.MaxSampleAge/2, o.interval()) // a response is requested while the one before is served
 	o.Kubelet.Timeout = cmp.Or(o.Kubelet.Timeout, min(kubelet.DefaultTimeout, o.interval()))
+	if c := &o.ServingCert; c.Secret != "" && len(c.Names) == 0 {
+		c.Names = serviceNames(c.Service)
+	}
 	o.Authentication.RemoteKubeConfigFile = cmp.Or(o.Authentication.RemoteKubeConfigFile, o.Kubeconfig)
 	o.Authorization.RemoteKubeConfigFile = cmp.Or(o.Authorization.RemoteKubeConfigFile, o.Kubeconfig)
 }

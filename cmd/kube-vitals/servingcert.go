@@ -1,6 +1,8 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/spf13/pflag"
 
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
@@ -19,7 +21,7 @@ func (o *options) addServingCertFlags(fs *pflag.FlagSet) {
 			"the Secret. The ConfigMap must exist, and may be empty at first.")
 	fs.StringSliceVar(&c.Names, "tls-names", nil,
 		"The DNS names of the certificate of --tls-secret. The first is that of the Service: "+
-			"SERVICE.NAMESPACE.svc.")
+			"SERVICE.NAMESPACE.svc. (default: the names of --service, with the cluster domain cluster.local)")
 	fs.StringSliceVar(&c.APIServices, "tls-apiservices", []string{"v1.metrics.k8s.io", "v1beta1.metrics.k8s.io"},
 		"The APIServices of this server. The server writes the CA of the certificate of "+
 			"--tls-secret into their caBundle, if they refer to its Service and do not skip "+
@@ -36,6 +38,16 @@ func (o *options) addServingCertFlags(fs *pflag.FlagSet) {
 			"certificate; at most a sixth of --tls-lifetime.")
 }
 
+// serviceNames returns the DNS names of a Service in the form of --service, or nil if it has another form.
+func serviceNames(service string) []string {
+	host, _, _ := strings.Cut(service, ":")
+	name, ok := strings.CutSuffix(host, ".svc")
+	if !ok {
+		return nil
+	}
+	return []string{host, host + ".cluster.local", name}
+}
+
 func (o *options) validateServingCert() {
 	c := &o.ServingCert
 	switch {
@@ -44,7 +56,7 @@ func (o *options) validateServingCert() {
 	case c.Secret == "" && c.ConfigMap != "" && !o.all.Changed("tls-secret"):
 		o.errorf("--tls-ca-configmap needs --tls-secret")
 	case c.Secret != "" && len(c.Names) == 0:
-		o.errorf("--tls-secret needs --tls-names")
+		o.errorf("--tls-secret needs --tls-names or --service=SERVICE.NAMESPACE.svc")
 	case c.Secret != "" || c.Service != "":
 		if err := c.Validate(); err != nil {
 			o.errorf("--tls-names, --tls-lifetime, --tls-settle, --service: %w", err)

@@ -56,10 +56,17 @@ func (w *workload) container() corev1.Container {
 	return w.spec.Containers[max(0, slices.IndexFunc(w.spec.Containers, known))]
 }
 
-// flag returns the value of a flag of the server: "" if it is not set, "true" if it has no value.
+// flag returns the value of a flag of the server: "" if it is not set, "true" if it has no value. The environment
+// variable KUBE_VITALS_X_Y sets --x-y, if the command line does not.
 func (w *workload) flag(names ...string) (value string) {
 	c := w.container()
-	args := slices.Concat(c.Command, c.Args)
+	var args []string
+	for _, variable := range c.Env {
+		if name, ok := strings.CutPrefix(variable.Name, "KUBE_VITALS_"); ok && variable.Value != "" {
+			args = append(args, "--"+strings.ToLower(strings.ReplaceAll(name, "_", "-"))+"="+variable.Value)
+		}
+	}
+	args = slices.Concat(args, c.Command, c.Args)
 	for i, arg := range args {
 		name, v, hasValue := strings.Cut(arg, "=")
 		switch {
