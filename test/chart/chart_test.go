@@ -62,6 +62,9 @@ func TestValues(t *testing.T) {
 		want   any
 	}{
 		{"image.tag=v9", deployment, container + "image", "ghcr.io/kube-vitals/kube-vitals:v9"},
+		{"image.tag=0.2.7", deployment, container + "image", "ghcr.io/kube-vitals/kube-vitals:0.2.7"},
+		{"image.repository=registry.example/metrics-server/vitals,image.tag=v0.7.2",
+			deployment, container + "image", "registry.example/metrics-server/vitals:v0.7.2"},
 		{"image.tag=v9,image.digest=" + digest,
 			deployment, container + "image", "ghcr.io/kube-vitals/kube-vitals@" + digest},
 
@@ -73,11 +76,16 @@ func TestValues(t *testing.T) {
 		{"resources.limits.memory=2G", deployment, env + "value", "1716MiB"},
 		{"resources.limits.memory=2147483648", deployment, env + "value", "1843MiB"},
 		{"resources.limits.memory=2.147483648e+09", deployment, env + "value", "1843MiB"},
-		{"resources.limits=null", deployment, container + "env", nil},
-		{"env[0].name=GOMEMLIMIT,env[0].value=1GiB",
-			deployment, container + "env", []any{map[string]any{"name": "GOMEMLIMIT", "value": "1GiB"}}},
-		{"env[0].name=GOGC,env[0].value=50", deployment, container + "env.1.name", "GOGC"},
+		{"resources.limits=null", deployment, env + "name", "KUBE_VITALS_DEPLOYMENT"},
+		{"env[0].name=GOMEMLIMIT,env[0].value=1GiB", deployment, env + "value", "1GiB"},
+		{"env[0].name=GOMEMLIMIT,env[0].value=1GiB", deployment, container + "env.1.name", "KUBE_VITALS_DEPLOYMENT"},
+		{"env[0].name=GOGC,env[0].value=50", deployment, env + "name", "GOGC"},
+		{"env[0].name=GOGC,env[0].value=50", deployment, container + "env.1.name", "GOMEMLIMIT"},
+		{"fullnameOverride=x,env[0].name=KUBE_VITALS_NODE_EVENTS,env[0].value=false",
+			"Deployment kube-system/x", container + "env.1", map[string]any{"name": "KUBE_VITALS_DEPLOYMENT", "value": "x"}},
 
+		{"updateStrategy.type=Recreate", deployment, "spec.strategy", map[string]any{"type": "Recreate"}},
+		{"updateStrategy=null", deployment, "spec.strategy", nil},
 		// The port that containerPort has anyway.
 		{"containerPort=8443,args={--secure-port=8443}", deployment, container + "ports.0.containerPort", 8443.0},
 		// What metrics-server's chart ignores has no effect: labels of the Service with the wrong indentation, and an
@@ -197,14 +205,14 @@ func TestValues(t *testing.T) {
 
 func TestArguments(t *testing.T) {
 	const (
-		ca      = "--kubelet-certificate-authority=/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
+		ca      = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 		account = "--kubelet-service-account=kube-vitals-kubelet"
 		service = "--service=kube-vitals.kube-system.svc:443"
 		storage = "--resources=cpu,memory,swap,ephemeral-storage"
 	)
 	defaults := []string{
-		"--secure-port=10250", "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
-		"--kubelet-use-node-status-port", "--metric-resolution=15s", ca, account, service,
+		account, service, "--secure-port=10250", "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
+		"--kubelet-use-node-status-port", "--metric-resolution=15s",
 	}
 	type flags = []string
 	for _, tt := range []struct {
@@ -218,10 +226,10 @@ func TestArguments(t *testing.T) {
 		{"apiService.versions={v1}", nil, flags{"--tls-apiservices=v1.metrics.k8s.io"}},
 		{"apiService.versions={v1},tls.type=self-signed", nil, flags{"--tls-apiservices=v1.metrics.k8s.io"}},
 		{"args=null,resources=null", nil, nil},
-		{"defaultArgs=null", defaults[1:4], nil},
+		{"defaultArgs=null", defaults[3:], nil},
 		{"containerPort=1,kubelet.insecureTLS=true,maxSampleAge=2m,rateWindow=30s,activeResolution=10s,activeBudget=1.5," +
 			"metrics.enabled=true,args={-v=2}",
-			flags{"--secure-port=10250", ca},
+			flags{"--secure-port=10250"},
 			flags{"--secure-port=1", "--kubelet-insecure-tls", "--max-sample-age=2m", "--rate-window=30s",
 				"--active-resolution=10s", "--active-budget=1.5",
 				"--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics", "-v=2"}},
@@ -230,13 +238,19 @@ func TestArguments(t *testing.T) {
 			flags{storage, "--ephemeral-storage-interval=2m"}},
 		{"ephemeralStorage.interval=2m", nil, nil},
 		{"args={--metric-resolution=30s}", nil, flags{"--metric-resolution=30s"}}, // the last one counts
-		{"args={--kubelet-insecure-tls}", flags{ca}, flags{"--kubelet-insecure-tls"}},
-		{"defaultArgs={--kubelet-certificate-authority=/ca}", defaults[1:5], flags{"--kubelet-certificate-authority=/ca"}},
-		{"tls.type=kube-vitals", nil, flags{"--tls-secret=kube-vitals-serving",
-			"--tls-names=kube-vitals.kube-system.svc,kube-vitals.kube-system.svc.cluster.local,kube-vitals.kube-system",
-			"--tls-ca-configmap=kube-vitals-ca"}},
-		{"kubelet.certificateAuthority=", flags{ca}, nil},
+		{"args={--kubelet-insecure-tls}", nil, flags{"--kubelet-insecure-tls"}},
+		{"kubelet.certificateAuthority=/c,defaultArgs={--kubelet-certificate-authority=/ca}",
+			defaults[3:], flags{"--kubelet-certificate-authority=/ca"}},
+		{"tls.type=kube-vitals", nil, flags{"--tls-ca-configmap=kube-vitals-ca", "--tls-secret=kube-vitals-serving"}},
+		{"tls.type=kube-vitals,tls.clusterDomain=example", nil, flags{"--tls-ca-configmap=kube-vitals-ca",
+			"--tls-names=kube-vitals.kube-system.svc,kube-vitals.kube-system.svc.example,kube-vitals.kube-system",
+			"--tls-secret=kube-vitals-serving"}},
+		{"tls.type=helm", nil, flags{
+			"--tls-cert-file=/etc/kube-vitals/tls/tls.crt", "--tls-private-key-file=/etc/kube-vitals/tls/tls.key"}},
+		{"kubelet.certificateAuthority=" + ca, nil, flags{"--kubelet-certificate-authority=" + ca}},
 		{"kubelet.serviceAccount.create=false", flags{account}, nil},
+		// An element that is no flag is the value of the flag before it.
+		{"args={--node-selector,a,-v=2}", nil, flags{"--node-selector=a", "-v=2"}},
 		{"args={--deprecated-kubelet-completely-insecure=false}", nil,
 			flags{"--deprecated-kubelet-completely-insecure=false"}},
 		{"kubelet.insecureTLS=true,args={--kubelet-insecure-tls=false}", nil, flags{"--kubelet-insecure-tls=false"}},
@@ -244,7 +258,7 @@ func TestArguments(t *testing.T) {
 			flags{"--kubelet-pins=kube-vitals-kubelet-pins", "--kubelet-insecure-tls=false"}},
 		{"args={,-v=2}", nil, flags{"-v=2"}}, // empty elements have no effect
 		{"args[0]=null,args[1]=-v=2", nil, flags{"-v=2"}},
-		{"args={--deprecated-kubelet-completely-insecure}", flags{ca, account},
+		{"args={--deprecated-kubelet-completely-insecure}", flags{account},
 			flags{"--deprecated-kubelet-completely-insecure"}},
 		{"kubelet.serviceAccount.create=false,kubelet.serviceAccount.name=x",
 			flags{account}, flags{"--kubelet-service-account=x"}},
@@ -278,7 +292,7 @@ func TestRefusals(t *testing.T) {
 		{"replicas=two", "at '/replicas': got string, want integer"},
 		{"tls.type=none", "at '/tls/type': value must be one of 'kube-vitals', 'helm', 'existingSecret', 'cert-manager', "},
 		{"maxSampleAge=5", "at '/maxSampleAge': got number, want string"},
-		{"args={verbose}", "at '/args/0': 'verbose' does not match pattern"},
+		{"args={verbose}", "args and defaultArgs: verbose is not a flag: set --verbose"},
 		{"podLabels.a=1", "at '/podLabels/a': got number, want string"},
 		{"service.port=0", "at '/service/port': minimum: got 0, want 1"},
 		{"terminationGracePeriodSeconds=no", "at '/terminationGracePeriodSeconds': got string, want null or integer"},
@@ -286,13 +300,15 @@ func TestRefusals(t *testing.T) {
 		{"service.ipFamilyPolicy=Dual", "at '/service/ipFamilyPolicy': value must be one of '', 'SingleStack'"},
 		{"dnsPolicy=cluster", "at '/dnsPolicy': value must be one of '', 'ClusterFirst'"},
 		{"tests.image.digest=1", "at '/tests/image/digest': got number, want string"},
-		{"tls.helm.lookup=yes,", "at '/tls/helm/lookup': got string, want boolean"},
+		{"tls.helm.lookup=yes,", "at '/tls/helm/lookup': value must be one of true, false, 'true'"},
 		{"imagePullSecrets={secret}", "at '/imagePullSecrets/0': got string, want object"},
 		{"prometheusRule.disabled={Unknown}", "at '/prometheusRule/disabled/0': value must be one of 'KubeVitalsAbsent'"},
 		{"prometheusRule.runbookURL=runbooks", "at '/prometheusRule/runbookURL': 'runbooks' does not match pattern"},
 		{"dashboard.lables.a=b", "at '/dashboard': additional properties 'lables' not allowed"},
 		// The templates.
 		{"image.repository=mirror.example/metrics-server/metrics-server", "set image.repository to that of kube-vitals"},
+		{"image.tag=v0.7.2", "image.tag=v0.7.2 is not a version of kube-vitals that this chart installs"},
+		{"image.tag=0.1.0", "image.tag=0.1.0 is not a version of kube-vitals that this chart installs"},
 		{"addonResizer.enabled=true", "addonResizer.enabled=true: this chart has no addon-resizer: set resources"},
 		{"tls.type=metrics-server," + caBundle, "tls.type=self-signed creates the certificate"},
 		{caBundle, "the server writes the caBundle"},
@@ -308,8 +324,6 @@ func TestRefusals(t *testing.T) {
 			"podMonitor.authorization would be sent to a server"},
 		{"resources.limits.memory=lots", "resources.limits.memory=lots: write it as bytes"},
 		{"hostNetwork.enabled=true", "the kubelet already listens on port 10250 of the node: set another containerPort"},
-		{"updateStrategy.type=Recreate",
-			"updateStrategy.type=Recreate has no rollingUpdate: set updateStrategy.rollingUpdate=null too"},
 		{"podDisruptionBudget.enabled=true,podDisruptionBudget.minAvailable=1,podDisruptionBudget.maxUnavailable=0",
 			"podDisruptionBudget.maxUnavailable contradict each other"},
 		{"kubelet.serviceAccount.name=kube-vitals", "kubelet.serviceAccount.name is the ServiceAccount of the pods"},
@@ -514,7 +528,7 @@ func TestKubeletServiceAccount(t *testing.T) {
 // TestEvents checks that the server has the flags and the permissions for events, or neither.
 func TestEvents(t *testing.T) {
 	const (
-		nodeRole       = "Role default/kube-vitals-events"
+		nodeRole       = "Role default/kube-vitals-node-events"
 		deploymentRole = "Role kube-system/kube-vitals-events"
 	)
 	events := map[string]any{
@@ -530,28 +544,29 @@ func TestEvents(t *testing.T) {
 		flags  []string
 	}{
 		{"", map[string]any{nodeRole: []any{events}, deploymentRole: []any{events, get}},
-			[]string{"--node-events", "--deployment=kube-vitals"}},
-		{"namespaceOverride=default", map[string]any{nodeRole: []any{events, get}},
-			[]string{"--node-events", "--deployment=kube-vitals"}},
-		{"rbac.create=false", nil, []string{"--node-events", "--deployment=kube-vitals"}},
+			[]string{"--deployment=kube-vitals", "--node-events=true"}},
+		{"namespaceOverride=default", map[string]any{"Role default/kube-vitals-events": []any{events, get}},
+			[]string{"--deployment=kube-vitals", "--node-events=true"}},
+		{"rbac.create=false", nil, []string{"--deployment=kube-vitals", "--node-events=true"}},
 		{"events.enabled=false", nil, nil},
 		{"source.type=prometheus,source.prometheus.url=http://p",
 			map[string]any{nodeRole: []any{events}, deploymentRole: []any{events, get}},
-			[]string{"--node-events", "--deployment=kube-vitals"}},
+			[]string{"--deployment=kube-vitals", "--node-events=true"}},
 	} {
 		t.Run(tt.values, func(t *testing.T) {
 			objs := render(t, tt.values)
 			roles, bindings := map[string]any{}, 0
 			for id := range objs {
-				if !strings.HasSuffix(id, "/kube-vitals-events") {
+				kind, name, _ := strings.Cut(id, "/kube-vitals")
+				if name != "-events" && name != "-node-events" {
 					continue
 				}
-				if strings.HasPrefix(id, "Role ") {
+				if strings.HasPrefix(kind, "Role ") {
 					roles[id] = objs.value(t, id, "rules")
 					continue
 				}
 				bindings++
-				objs.want(t, id, fields{"roleRef.name": "kube-vitals-events", "subjects.0.name": "kube-vitals"})
+				objs.want(t, id, fields{"roleRef.name": "kube-vitals" + name, "subjects.0.name": "kube-vitals"})
 			}
 			if diff := cmp.Diff(tt.roles, roles, cmpopts.EquateEmpty()); diff != "" || bindings != len(roles) {
 				t.Errorf("%d bindings, rules of roles (-want +got):\n%s", bindings, diff)
@@ -583,12 +598,12 @@ func TestReuseValues(t *testing.T) {
 		pod + "serviceAccountName": "kube-vitals",
 		pod + "volumes.0.emptyDir": map[string]any{},
 		container + "args.1":       "--cert-dir=/tmp",
-		container + "env":          nil,
+		env + "name":               "KUBE_VITALS_DEPLOYMENT", // no GOMEMLIMIT
 	})
 	for _, id := range []string{
 		kubeletRole, service, apiService, servingSecret, servingRole, "ClusterRoleBinding system:kube-vitals",
 		"ClusterRoleBinding kube-vitals:system:auth-delegator", "RoleBinding kube-system/kube-vitals-auth-reader",
-		"Role default/kube-vitals-events", "Role kube-system/kube-vitals-events",
+		"Role default/kube-vitals-node-events", "Role kube-system/kube-vitals-events",
 	} {
 		if objs[id] == nil {
 			t.Errorf("no %s is rendered", id)

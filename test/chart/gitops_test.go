@@ -24,6 +24,7 @@ func TestGitOpsExamples(t *testing.T) {
 		application = "Application argocd/kube-vitals"
 		release     = "HelmRelease kube-system/kube-vitals"
 		repository  = "OCIRepository kube-system/kube-vitals"
+		moved       = "HelmRelease kube-system/metrics-server"
 	)
 	for object, want := range map[string]fields{
 		application: {
@@ -36,6 +37,10 @@ func TestGitOpsExamples(t *testing.T) {
 		release: {"spec.chartRef.kind": "OCIRepository", "spec.chartRef.name": "kube-vitals", "spec.upgrade": nil},
 		repository: {
 			"spec.url": "oci://ghcr.io/kube-vitals/charts/kube-vitals", "spec.ref.tag": "0.2.0",
+		},
+		moved: {
+			"spec.releaseName": "metrics-server", "spec.values.nameOverride": "metrics-server",
+			"spec.values.apiService.insecureSkipTLSVerify": true,
 		},
 	} {
 		examples.want(t, object, want)

@@ -119,19 +119,36 @@ func parse(t *testing.T, text []byte) objects {
 			t.Fatalf("two objects %s", id)
 		}
 		objs[id] = obj
+		sortEnvironment(obj)
 	}
 	return objs
+}
+
+// sortEnvironment sorts the environment variables of the containers of a Deployment by name. Their order has no effect
+// here, and patches append theirs.
+func sortEnvironment(obj map[string]any) {
+	containers, _ := objects{"": obj}.lookup("", pod+"containers").([]any)
+	for i := range containers {
+		env, _ := objects{"": obj}.lookup("", fmt.Sprintf("%scontainers.%d.env", pod, i)).([]any)
+		slices.SortStableFunc(env, func(a, b any) int {
+			return strings.Compare(fmt.Sprint(a.(map[string]any)["name"]), fmt.Sprint(b.(map[string]any)["name"]))
+		})
+	}
 }
 
 // value returns the value at a path of an object, or nil. Dots separate the keys of the path (a dot
 // in a key is written \.), and numbers select list elements.
 func (o objects) value(t *testing.T, id, path string) any {
 	t.Helper()
-	obj, ok := o[id]
-	if !ok {
+	if _, ok := o[id]; !ok {
 		t.Fatalf("no %s is rendered", id)
 	}
-	var at any = obj
+	return o.lookup(id, path)
+}
+
+// lookup is value for an object that exists.
+func (o objects) lookup(id, path string) any {
+	var at any = o[id]
 	for key := range strings.SplitSeq(strings.ReplaceAll(path, `\.`, "\x00"), ".") {
 		switch v := at.(type) {
 		case map[string]any:
@@ -162,14 +179,23 @@ func (o objects) want(t *testing.T, id string, want fields) {
 	}
 }
 
-// args returns the flags in the Deployment, which may be in any namespace.
+// args returns the flags in the Deployment, which may be in any namespace: first those that environment variables set.
 func (o objects) args(t *testing.T) (args []string) {
 	t.Helper()
 	for id := range o {
-		if strings.HasPrefix(id, "Deployment ") {
-			for _, arg := range o.value(t, id, container+"args").([]any) {
-				args = append(args, fmt.Sprint(arg))
+		if !strings.HasPrefix(id, "Deployment ") {
+			continue
+		}
+		variables, _ := o.value(t, id, container+"env").([]any)
+		for _, variable := range variables {
+			v := variable.(map[string]any)
+			if name, ok := strings.CutPrefix(fmt.Sprint(v["name"]), "KUBE_VITALS_"); ok {
+				args = append(args, fmt.Sprintf("--%s=%v", strings.ReplaceAll(strings.ToLower(name), "_", "-"), v["value"]))
 			}
+		}
+		command, _ := o.value(t, id, container+"command").([]any)
+		for _, arg := range append(command, o.value(t, id, container+"args").([]any)...) {
+			args = append(args, fmt.Sprint(arg))
 		}
 	}
 	return args

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
+
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
@@ -177,10 +179,11 @@ patches:
 // startOverlay starts kube-vitals with the flags in the Deployment of the overlay.
 func (c *adapterCluster) startOverlay(t *testing.T, source string) {
 	t.Helper()
-	var flags []string
-	text := c.kubectl(t, "get", "deployment", "kube-vitals", "--namespace="+monitoring,
-		"--output=jsonpath={.spec.template.spec.containers[0].args}")
-	must(t, json.Unmarshal([]byte(text), &flags))
+	text := c.kubectl(t, "get", "deployment", "kube-vitals", "--namespace="+monitoring, "--output=json")
+	var deployment appsv1.Deployment
+	must(t, json.Unmarshal([]byte(text), &deployment))
+	container := deployment.Spec.Template.Spec.Containers[0]
+	flags := append(cluster.EnvironmentFlags(container.Env), container.Args...)
 	for i, flag := range flags {
 		flags[i] = strings.ReplaceAll(flag, "/var/run/secrets/kubernetes.io/serviceaccount/", c.Dir+"/") // ca.crt
 	}

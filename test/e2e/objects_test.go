@@ -35,6 +35,19 @@ func TestChartObjects(t *testing.T) {
 	for _, folder := range append(folders, filepath.Join(c.Checkout, "manifests", "base")) {
 		t.Run(filepath.Base(folder), func(t *testing.T) { must(t, c.dryRun(t.Context(), c.kubectl(t, "kustomize", folder))) })
 	}
+	moving := filepath.Join(c.Checkout, "test", "chart", "testdata", "moving")
+	values, err := filepath.Glob(filepath.Join(moving, "values", "*.yaml"))
+	must(t, err)
+	for _, file := range values {
+		t.Run("values "+filepath.Base(file), func(t *testing.T) { must(t, c.dryRun(t.Context(), c.render(t, file))) })
+	}
+	overlays, err := filepath.Glob(filepath.Join(moving, "kustomize", "*"))
+	must(t, err)
+	for _, folder := range overlays {
+		t.Run("kustomize "+filepath.Base(folder), func(t *testing.T) {
+			must(t, c.dryRun(t.Context(), c.kubectl(t, "kustomize", folder)))
+		})
+	}
 	components, err := filepath.Glob(filepath.Join(c.Checkout, "manifests", "components", "*", "resources.yaml"))
 	must(t, err)
 	for _, file := range components {

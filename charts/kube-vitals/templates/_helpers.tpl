@@ -235,10 +235,67 @@ process. Empty without a limit, or if the limit is tiny.
 {{- end }}
 {{- end }}
 
+{{/*
+The environment variables of the container, by name. Those that connect the server with the release's other objects are not in
+args, so that patches of the manifests that replace args keep them; KUBE_VITALS_X_Y sets the flag --x-y.
+*/}}
+{{- define "kube-vitals.environment" -}}
+{{- with include "kube-vitals.goMemLimit" . }}
+GOMEMLIMIT: {{ . | quote }}
+{{- end }}
+KUBE_VITALS_SERVICE: "{{ include "kube-vitals.dnsNames" . | fromYamlArray | first }}:{{ .Values.service.port }}"
+{{- if lt (include "kube-vitals.apiVersions" . | fromYamlArray | len) 2 }}
+KUBE_VITALS_TLS_APISERVICES: {{ include "kube-vitals.apiServices" . | quote }}
+{{- end }}
+{{- if eq (include "kube-vitals.tlsType" .) "kube-vitals" }}
+KUBE_VITALS_TLS_SECRET: {{ include "kube-vitals.tlsSecretName" . | quote }}
+{{- if ne .Values.tls.clusterDomain "cluster.local" }}
+KUBE_VITALS_TLS_NAMES: {{ include "kube-vitals.dnsNames" . | fromYamlArray | join "," | quote }}
+{{- end }}
+KUBE_VITALS_TLS_CA_CONFIGMAP: {{ include "kube-vitals.caConfigMapName" . | quote }}
+{{- else if include "kube-vitals.mountsCertificate" . }}
+KUBE_VITALS_TLS_CERT_FILE: /etc/kube-vitals/tls/tls.crt
+KUBE_VITALS_TLS_PRIVATE_KEY_FILE: /etc/kube-vitals/tls/tls.key
+{{- end }}
+{{- with include "kube-vitals.kubeletServiceAccountName" . }}
+KUBE_VITALS_KUBELET_SERVICE_ACCOUNT: {{ . | quote }}
+{{- end }}
+{{- with include "kube-vitals.kubeletPinsName" . }}
+KUBE_VITALS_KUBELET_PINS: {{ . | quote }}
+{{- end }}
+{{- if include "kube-vitals.events" . }}
+KUBE_VITALS_NODE_EVENTS: "true"
+KUBE_VITALS_DEPLOYMENT: {{ include "kube-vitals.fullname" . | quote }}
+{{- end }}
+{{- end }}
+
+{{/* "true" if the serving certificate is in a Secret that the pods mount. */}}
+{{- define "kube-vitals.mountsCertificate" -}}
+{{- if has (include "kube-vitals.tlsType" .) (list "helm" "existingSecret" "cert-manager") }}true{{ end }}
+{{- end }}
+
+{{/*
+The flags of defaultArgs and args, as a JSON list. Empty elements have no effect. An element that does not begin with - is the
+value of the flag before it.
+*/}}
+{{- define "kube-vitals.flags" -}}
+{{- $flags := list }}
+{{- range concat (.Values.defaultArgs | default list) (.Values.args | default list) | compact }}
+{{- if hasPrefix "-" . }}
+{{- $flags = append $flags . }}
+{{- else if $flags }}
+{{- $flags = append (initial $flags) (printf "%s=%s" (last $flags) .) }}
+{{- else }}
+{{- fail (printf "args and defaultArgs: %s is not a flag: set --%s" . .) }}
+{{- end }}
+{{- end }}
+{{- $flags | toJson }}
+{{- end }}
+
 {{/* "true" if args or defaultArgs set a flag of one of the names, which are alternatives of a regular expression. */}}
 {{- define "kube-vitals.hasFlag" -}}
 {{- $pattern := printf "^--?(%s)(=|$)" .names }}
-{{- range concat (.root.Values.defaultArgs | default list) (.root.Values.args | default list) | compact }}
+{{- range include "kube-vitals.flags" .root | fromJsonArray }}
 {{- if regexMatch $pattern . }}true{{ end }}
 {{- end }}
 {{- end }}
@@ -249,7 +306,7 @@ verified. The last of several equal flags counts, and it may be false.
 */}}
 {{- define "kube-vitals.kubeletsUnverifiedBy" -}}
 {{- $flags := dict }}
-{{- range concat (.Values.defaultArgs | default list) (.Values.args | default list) | compact }}
+{{- range include "kube-vitals.flags" . | fromJsonArray }}
 {{- if regexMatch "^--?(kubelet-insecure-tls|deprecated-kubelet-completely-insecure)(=|$)" . }}
 {{- $_ := set $flags (regexFind "[a-z-]+" (trimAll "-" .)) (not (regexMatch "=(0|f|F|false|FALSE|False)$" .)) }}
 {{- end }}

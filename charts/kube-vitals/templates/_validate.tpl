@@ -6,8 +6,14 @@ single value are in values.schema.json.
 {{- include "kube-vitals.validateRelease" . }}
 {{- $v := .Values }}
 {{- $tlsType := include "kube-vitals.tlsType" . }}
-{{- if regexMatch "(^|/)metrics-server$" $v.image.repository }}
+{{- if regexMatch "metrics-?server[^/]*$" $v.image.repository }}
 {{- fail (printf "image.repository=%s is the image of metrics-server: set image.repository to that of kube-vitals" $v.image.repository) }}
+{{- end }}
+{{- /* Only the tags of this repository are known. 0.1 does not read the environment variables that this chart sets. */}}
+{{- $release := printf "^v?%s[.]" (regexFind "^[0-9]+[.][0-9]+" .Chart.AppVersion | replace "." "[.]") }}
+{{- if and (eq $v.image.repository "ghcr.io/kube-vitals/kube-vitals") (not $v.image.digest)
+  (regexMatch "^v?[0-9]+[.][0-9]+[.][0-9]+" $v.image.tag) (not (regexMatch $release $v.image.tag)) }}
+{{- fail (printf "image.tag=%s is not a version of kube-vitals that this chart installs, which is %s. If it is a version of metrics-server, remove image.tag" $v.image.tag .Chart.AppVersion) }}
 {{- end }}
 {{- $names := dict "extraArgs" "args" "extraEnvVars" "env" "extraDeploy" "extraObjects" "pdb" "podDisruptionBudget"
   "containerPorts" "containerPort" "containerSecurityContext" "securityContext" "podAffinityPreset" "affinity"
@@ -66,7 +72,7 @@ single value are in values.schema.json.
 {{- fail "hostNetwork.enabled=true: the kubelet already listens on port 10250 of the node: set another containerPort, such as 4443" }}
 {{- end }}
 {{- $ports := list }}
-{{- range concat ($v.defaultArgs | default list) ($v.args | default list) | compact }}
+{{- range include "kube-vitals.flags" . | fromJsonArray }}
 {{- if regexMatch "^--?secure-port(=|$)" . }}{{ $ports = append $ports (splitList "=" . | last) }}{{ end }}
 {{- end }}
 {{- if without $ports (toString $v.containerPort) }}
@@ -97,7 +103,7 @@ single value are in values.schema.json.
 {{- fail "tls.type=kube-vitals creates the serving certificate, and args name another one by --tls-cert-file: remove the flag, or set tls.type=existingSecret and tls.existingSecret.name" }}
 {{- end }}
 {{- $open := "" }}
-{{- range concat ($v.defaultArgs | default list) ($v.args | default list) | compact }}
+{{- range include "kube-vitals.flags" . | fromJsonArray }}
 {{- if regexMatch "^--?authorization-always-allow-paths=" . }}{{ $open = printf "%s,%s," $open (splitList "=" . | last) }}{{ end }}
 {{- end }}
 {{- if and $open (not $v.metrics.enabled) (not (and (contains ",/livez," $open) (contains ",/readyz," $open))) }}
@@ -106,11 +112,6 @@ single value are in values.schema.json.
 {{- $certDir := include "kube-vitals.hasFlag" (dict "root" . "names" "cert-dir") }}
 {{- if and $certDir (eq $tlsType "self-signed") (not (or $v.tmpVolume $v.extraVolumeMounts)) }}
 {{- fail "--cert-dir needs a writable folder: remove the flag, so that the certificate stays in memory, or set tmpVolume" }}
-{{- end }}
-{{- with $v.updateStrategy }}
-{{- if and .rollingUpdate .type (ne .type "RollingUpdate") }}
-{{- fail (printf "updateStrategy.type=%s has no rollingUpdate: set updateStrategy.rollingUpdate=null too" .type) }}
-{{- end }}
 {{- end }}
 {{- with $v.podDisruptionBudget }}
 {{- if and .enabled (not (kindIs "invalid" .minAvailable)) (not (kindIs "invalid" .maxUnavailable)) }}
@@ -138,6 +139,7 @@ Fails for an upgrade that helm would reject too late, after it has changed objec
 - The selector of a Deployment is immutable, but that of its Service is not: the Service would lose its endpoints.
 - In a release that was metrics-server's until now, the APIServices would refer to a Service without ready pods, or the API
   server would verify pods of metrics-server. Then helm rollback would fail, too: it does not remove the server's caBundle.
+  Or helm would delete the APIService, which the new values do not render.
 Nothing fails if helm does not know the cluster, as with helm template: lookup then returns nothing.
 */}}
 {{- define "kube-vitals.validateRelease" -}}
@@ -145,7 +147,6 @@ Nothing fails if helm does not know the cluster, as with helm template: lookup t
 {{- $namespace := include "kube-vitals.namespace" . }}
 {{- $deployment := lookup "apps/v1" "Deployment" $namespace $name | default dict }}
 {{- $set := list }}
-{{- if .Values.apiService.create }}
 {{- $apiService := lookup "apiregistration.k8s.io/v1" "APIService" "" "v1beta1.metrics.k8s.io" | default dict }}
 {{- $annotations := dig "metadata" "annotations" nil $apiService | default dict }}
 {{- $service := dig "spec" "service" nil $apiService }}
@@ -156,11 +157,16 @@ Nothing fails if helm does not know the cluster, as with helm template: lookup t
 {{- range dig "spec" "template" "spec" "containers" list $serving }}
 {{- if eq .name "kube-vitals" }}{{ $isKubeVitals = true }}{{ end }}
 {{- end }}
-{{- if and $serving (not $isKubeVitals) }}
+{{- $isKept := eq "keep" (get $annotations "helm.sh/resource-policy" | default "") }}
+{{- if and $serving (not $isKubeVitals) (or .Values.apiService.create (not $isKept)) }}
 {{- $deployment = $serving }}
-{{- if and $apiService.spec.insecureSkipTLSVerify (not (include "kube-vitals.unverified" .)) }}
-{{- $set = append $set "apiService.insecureSkipTLSVerify=true" }}
+{{- if not .Values.apiService.create }}
+{{- $set = append $set "apiService.create=true" }}
+{{- else if not (has "v1beta1" (include "kube-vitals.apiVersions" . | fromYamlArray)) }}
+{{- $set = append $set "apiService.versions={v1,v1beta1}" }}
 {{- end }}
+{{- if and $apiService.spec.insecureSkipTLSVerify .Values.apiService.create (not (include "kube-vitals.unverified" .)) }}
+{{- $set = append $set "apiService.insecureSkipTLSVerify=true" }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -257,7 +257,7 @@ func (c *Cluster) chartArgs(ctx context.Context, namespace, release string, port
 		"/var/run/secrets/kubernetes.io/serviceaccount/", c.Dir+"/", // ca.crt
 		"/etc/kube-vitals/prometheus/", c.Dir+"/prometheus-")...)
 	var args []string
-	for _, arg := range pod.Containers[0].Args {
+	for _, arg := range append(EnvironmentFlags(pod.Containers[0].Env), pod.Containers[0].Args...) {
 		args = append(args, mounted.Replace(arg))
 	}
 	if !slices.Contains(args, "--source=prometheus") {
@@ -272,6 +272,17 @@ func (c *Cluster) chartArgs(ctx context.Context, namespace, release string, port
 		"--cert-dir="+c.Dir,
 		fmt.Sprintf("--metric-resolution=%s", resolution),
 	), nil
+}
+
+// EnvironmentFlags returns the flags that the environment variables of a container set, so that those of tests can
+// replace them.
+func EnvironmentFlags(variables []corev1.EnvVar) (flags []string) {
+	for _, variable := range variables {
+		if name, ok := strings.CutPrefix(variable.Name, "KUBE_VITALS_"); ok {
+			flags = append(flags, "--"+strings.ToLower(strings.ReplaceAll(name, "_", "-"))+"="+variable.Value)
+		}
+	}
+	return flags
 }
 
 // mount writes the files of the ConfigMaps that the container mounts, as the kubelet does, and
