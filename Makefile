@@ -23,7 +23,7 @@ export GOPROXY := off
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps quick build plugin programs helm test unit race verify e2e clients conformance \
+.PHONY: help deps quick build plugin programs helm test unit race verify e2e matrix clients conformance \
 	lint fmt generate demo bench scaling plot soak fuzz vuln image package release push-chart
 
 help: ## list the targets
@@ -77,6 +77,10 @@ E2E = cd test && $(GO) test -count=1
 e2e: programs build plugin ## run the built binary behind a real API server
 	$(E2E) -parallel 6 ./e2e/...
 
+matrix: build plugin ## make e2e with older versions of Kubernetes, or with that of KUBERNETES, for example 1.31
+	cd test/tools/kubernetes && export GOPROXY='$(MODULE_PROXY)' && $(GO) mod download && $(GO) mod download -modfile=v1.31.mod
+	for version in $(or $(KUBERNETES),1.31 1.34); do KUBERNETES=$$version $(MAKE) e2e || exit; done
+
 # The clients' versions are those of test/clients. npm downloads, so that this target is not offline.
 CLIENTS := $(CURDIR)/bin/clients
 RECOMMENDER := k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender
@@ -126,13 +130,11 @@ helm: # without the rest of the control plane, whose cached packages it shares
 	$(call download,test/tools/controlplane)
 	cd test/tools/controlplane && $(GO) build -ldflags '-s -w' -o $(CURDIR)/bin/ helm.sh/helm/v3/cmd/helm
 
-GENERATED := charts/kube-vitals/README.md charts/kube-vitals/values.schema.json manifests pkg/api/openapi \
-	THIRD_PARTY_LICENSES
+GENERATED := charts/kube-vitals/README.md charts/kube-vitals/values.schema.json manifests pkg/api/openapi THIRD_PARTY_LICENSES
 generate: helm ## update manifests/, the chart's README and schema, the OpenAPI document, and THIRD_PARTY_LICENSES
 	$(call download,. test test/tools/lint)
 	$(GO) generate ./pkg/api/openapi
-	cd test && $(GO) run ./chart ../charts/kube-vitals
-	cd test && $(GO) run ./cmd/licenses ..
+	cd test && $(GO) run ./chart ../charts/kube-vitals && $(GO) run ./cmd/licenses ..
 	$(call tool,lint) helm-docs --chart-search-root charts --log-level warning
 	HELM=bin/helm manifests/generate.sh
 
@@ -168,11 +170,9 @@ soak: programs build ## run the server under churn and faults for SOAK minutes; 
 fuzz: ## run each fuzz test for FUZZTIME
 	$(call download,.)
 	@for package in $$($(GO) list ./pkg/...); do \
-	  for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
-	    echo "$$package $$target"; \
+	  for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz' || true); do echo "$$package $$target"; \
 	    $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(or $(FUZZTIME),30s) -fuzzminimizetime 20x $$package; \
-	  done; \
-	done
+	  done; done
 
 vuln: ## run govulncheck; needs vuln.go.dev, or a copy of its database that GOVULNDB names
 	$(call download,. test/tools/lint)
@@ -194,9 +194,7 @@ release: package ## build all files of a release in dist/; PUBLISH=1 uploads the
 	  goreleaser release --clean $(if $(PUBLISH),,--snapshot)
 	cp build/* dist/
 
-# helm registry login or docker login must come first. PUSH_ARGS=--plain-http is for a registry on this machine.
+# PUSH_ARGS=--plain-http is for a registry on this machine.
 CHARTS ?= ghcr.io/kube-vitals/charts
-push-chart: helm ## push the chart of `make package` to CHARTS, as an OCI artifact
-	bin/helm push build/kube-vitals-*.tgz oci://$(CHARTS) $(PUSH_ARGS) 2>&1 | tee build/push.log
-	sed -n 's/^Digest: //p' build/push.log >build/chart.digest
-	grep --quiet '^sha256:' build/chart.digest
+push-chart: helm ## push the chart of `make package` to CHARTS, as an OCI artifact, after helm registry login
+	HELM=bin/helm charts/push.sh oci://$(CHARTS) $(PUSH_ARGS)

@@ -7,6 +7,7 @@ package binaries
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -39,15 +41,39 @@ type Module struct {
 	folder  string
 	ldflags string   // sets versions that a module build leaves empty
 	links   []string // additional names of the main package's program
+	modfile string   // instead of go.mod; empty: go.mod
+	others  *Module  // whose programs the folder has, too, unless the module has one of that name
 }
 
 // ControlPlane builds etcd, kube-apiserver, kube-controller-manager and kube-scheduler in one
-// executable, kubectl, helm and kwok.
+// executable, kubectl, helm and kwok. The environment variable KUBERNETES chooses the version of
+// Kubernetes: 1.37, the default, or an older one, with the kubectl of that version.
 func ControlPlane() Module {
+	newest := newestControlPlane()
+	older := Module{folder: "kubernetes", links: []string{APIServer, ControllerManager, Scheduler, Kubectl}, others: &newest}
+	switch version := os.Getenv("KUBERNETES"); version {
+	case "", "1.37":
+		return newest
+	case "1.34":
+		older.ldflags = kubernetesVersion("34", "4")
+	case "1.31":
+		older.ldflags, older.modfile = kubernetesVersion("31", "13"), "v1.31.mod"
+	default:
+		older.modfile = "v" + version + ".mod" // Build says that it does not exist
+	}
+	return older
+}
+
+// kubernetesVersion returns the flags of the linker that set the version of Kubernetes' programs.
+func kubernetesVersion(minor, patch string) string {
+	return fmt.Sprintf("-X %[1]sgitVersion=v1.%[2]s.%[3]s -X %[1]sgitMajor=1 -X %[1]sgitMinor=%[2]s",
+		componentVersion, minor, patch)
+}
+
+func newestControlPlane() Module {
 	return Module{
 		folder: "controlplane",
-		ldflags: "-X " + componentVersion + "gitVersion=v1.37.2" +
-			" -X " + componentVersion + "gitMajor=1 -X " + componentVersion + "gitMinor=37" +
+		ldflags: kubernetesVersion("37", "2") +
 			// helm template assumes the Kubernetes version that helm was built for.
 			" -X helm.sh/helm/v3/internal/version.version=v3.22.0" +
 			" -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=37",
@@ -58,9 +84,8 @@ func ControlPlane() Module {
 // OldKubectl builds kubectl 1.36, the last that reads metrics.k8s.io/v1beta1.
 func OldKubectl() Module {
 	return Module{
-		folder: "kubectl",
-		ldflags: "-X " + componentVersion + "gitVersion=v1.36.3" +
-			" -X " + componentVersion + "gitMajor=1 -X " + componentVersion + "gitMinor=36",
+		folder:  "kubectl",
+		ldflags: kubernetesVersion("36", "3"),
 	}
 }
 
@@ -70,6 +95,12 @@ func Build(ctx context.Context, m Module, progress io.Writer) (dir string, err e
 	checkout, err := Checkout(ctx)
 	if err != nil {
 		return "", err
+	}
+	others := ""
+	if m.others != nil {
+		if others, err = Build(ctx, *m.others, progress); err != nil {
+			return "", err
+		}
 	}
 	source := filepath.Join(checkout, "test", "tools", m.folder)
 	key, err := m.fingerprint(source)
@@ -95,11 +126,12 @@ func Build(ctx context.Context, m Module, progress io.Writer) (dir string, err e
 	if exists(dir) { // another process has built them meanwhile
 		return dir, nil
 	}
-	return dir, m.build(ctx, source, dir, progress)
+	return dir, m.build(ctx, source, dir, others, progress)
 }
 
-// build builds in a temporary folder and renames it, so that a folder in the cache is complete.
-func (m Module) build(ctx context.Context, source, dir string, progress io.Writer) error {
+// build builds in a temporary folder and renames it, so that a folder in the cache is complete. It adds links to the
+// programs in the folder others, unless that is empty.
+func (m Module) build(ctx context.Context, source, dir, others string, progress io.Writer) error {
 	partial := dir + ".partial"
 	if err := os.RemoveAll(partial); err != nil {
 		return fmt.Errorf("remove an unfinished build: %w", err)
@@ -123,14 +155,45 @@ func (m Module) build(ctx context.Context, source, dir string, progress io.Write
 			return fmt.Errorf("link %s as %s: %w", m.folder, link, err)
 		}
 	}
+	if err := linkOthers(others, partial); err != nil {
+		return err
+	}
 	fmt.Fprintf(progress, "  %s: done in %s\n", m.folder, time.Since(started).Round(time.Second))
 	return os.Rename(partial, dir)
+}
+
+// linkOthers makes a link in dir to each program of another folder whose name dir does not have.
+func linkOthers(others, dir string) error {
+	if others == "" {
+		return nil
+	}
+	programs, err := os.ReadDir(others)
+	if err != nil {
+		return fmt.Errorf("list the other programs: %w", err)
+	}
+	for _, program := range programs {
+		link := filepath.Join(dir, program.Name())
+		if _, err := os.Lstat(link); err == nil {
+			continue
+		}
+		if err := os.Symlink(filepath.Join(others, program.Name()), link); err != nil {
+			return fmt.Errorf("link %s: %w", program.Name(), err)
+		}
+	}
+	return nil
 }
 
 // run runs a go command for the programs of the module.
 func (m Module) run(ctx context.Context, source string, log *buildLog, command ...string) ([]byte, error) {
 	args := append(command,
-		"-buildvcs=false", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags=-s -w "+m.ldflags, ".", "tool")
+		"-buildvcs=false", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags=-s -w "+m.ldflags)
+	if m.modfile != "" {
+		args = append(args, "-modfile="+m.modfile)
+	}
+	args = append(args, ".")
+	if m.others == nil {
+		args = append(args, "tool")
+	}
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = source
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
@@ -185,8 +248,9 @@ func (l *buildLog) Write(text []byte) (int, error) {
 // module.
 func (m Module) fingerprint(source string) (string, error) {
 	h := sha256.New()
-	fmt.Fprintln(h, runtime.Version(), runtime.GOOS, runtime.GOARCH, m)
-	for _, file := range []string{"go.mod", "go.sum", "main.go"} {
+	fmt.Fprintf(h, "%s %s %s {%s %s %v}\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, m.folder, m.ldflags, m.links)
+	modfile := cmp.Or(m.modfile, "go.mod")
+	for _, file := range []string{modfile, strings.TrimSuffix(modfile, ".mod") + ".sum", "main.go"} {
 		content, err := os.ReadFile(filepath.Join(source, file))
 		if err != nil {
 			return "", err
