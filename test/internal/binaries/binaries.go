@@ -59,7 +59,7 @@ func ControlPlane() Module {
 	case "1.31":
 		older.ldflags, older.modfile = kubernetesVersion("31", "13"), "v1.31.mod"
 	default:
-		older.modfile = "v" + version + ".mod" // Build says that it does not exist
+		older.modfile = "v" + version + ".mod" // which Build will not find
 	}
 	return older
 }
