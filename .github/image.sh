@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 image=${IMAGE:-ghcr.io/kube-vitals/kube-vitals}:${TAG:-$VERSION}
 arch=$(go env GOHOSTARCH)
 platforms=linux/$arch
-[ -z "${PUSH:-}" ] || platforms=linux/amd64,linux/arm64,linux/ppc64le,linux/s390x
+[ -z "${PUSH:-}" ] || platforms=linux/amd64,linux/arm64,linux/arm/v7,linux/ppc64le,linux/s390x
 builder=${BUILDER:-$(basename "$(command -v docker || command -v buildah || command -v podman || true)")}
 [ -n "$builder" ] || { echo "install docker, buildah or podman, or set BUILDER" >&2; exit 1; }
 # shellcheck disable=SC2206 # several arguments
