@@ -12,7 +12,8 @@ func TestFlag(t *testing.T) {
 		Name: "metrics-server", Image: "registry.example/kube-vitals",
 		Env: []corev1.EnvVar{
 			{Name: "KUBE_VITALS_TLS_SECRET", Value: "serving"}, {Name: "KUBE_VITALS_DEPLOYMENT", Value: "first"},
-			{Name: "KUBE_VITALS_NODE_EVENTS", Value: "true"}, {Name: "KUBE_VITALS_KUBELET_PINS"}, {Name: "TLS_NAMES", Value: "x"},
+			{Name: "KUBE_VITALS_NODE_EVENTS", Value: "true"}, {Name: "KUBE_VITALS_KUBELET_PINS"},
+			{Name: "TLS_NAMES", Value: "x"},
 		},
 		Command: []string{"/kube-vitals", "--metric-resolution", "20s"},
 		Args:    []string{"--deployment=last", "--kubelet-insecure-tls"},

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,7 +63,7 @@ func (l large) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(page, &body); err != nil {
 		return nil, err
 	}
-	return &http.Response{StatusCode: 200, Body: io.NopCloser(&body), Header: http.Header{
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(&body), Header: http.Header{
 		"Content-Type": {kuberuntime.ContentTypeProtobuf}}}, nil
 }
 
@@ -71,8 +72,8 @@ func largePod(i int) corev1.Pod {
 	p := corev1.Pod{ObjectMeta: own(fmt.Sprintf("web-with-some-name-%d-6f9c7d5b8d-%05d", i/10, i),
 		fmt.Sprintf("apps/v1 ReplicaSet web-with-some-name-%d-6f9c7d5b8d", i/10))}
 	p.Namespace, p.Labels = fmt.Sprintf("namespace-%d", i%100), map[string]string{"app": "web", "hash": "6f9c7d5b8d"}
-	p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet", FieldsV1: &metav1.FieldsV1{
-		Raw: bytes.Repeat([]byte("x"), 4000)}}}
+	p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet",
+		FieldsV1: metav1.NewFieldsV1(strings.Repeat("x", 4000))}}
 	p.Spec.Containers = []corev1.Container{container("app", "cpu=100m memory=128Mi", "memory=256Mi"),
 		container("proxy", "cpu=10m memory=32Mi", "")}
 	for j := range 20 {

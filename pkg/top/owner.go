@@ -134,7 +134,8 @@ func metricsOf(h *autoscalingv2.HorizontalPodAutoscaler) (all []autoscaler) {
 		}
 	}
 	for _, m := range h.Spec.Metrics {
-		name, want := "", autoscalingv2.MetricTarget{}
+		var name string
+		var want autoscalingv2.MetricTarget
 		if c := m.ContainerResource; c != nil {
 			name, want = c.Name.String()+" of "+c.Container, c.Target
 		} else if c := m.Resource; c != nil {

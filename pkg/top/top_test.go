@@ -115,11 +115,12 @@ func TestOutputs(t *testing.T) {
 					t.Errorf("%.50q: %s %s: a control character at %d, or an error:\n%s%s", text, kind, output, i, out, errOut)
 				}
 				var got, read any
-				if output == "json" {
+				switch output {
+				case "json":
 					if err := json.Unmarshal([]byte(out), &got); err != nil {
 						t.Errorf("%.50q: the JSON cannot be read back: %v", text, err)
 					}
-				} else if output == "yaml" {
+				case "yaml":
 					if err := yaml.Unmarshal([]byte(out), &read); err != nil {
 						t.Errorf("%.50q: the YAML cannot be read back: %v", text, err)
 					}

@@ -30,7 +30,6 @@ const (
 type world struct {
 	*sim.API
 	config Config
-	uid    int
 }
 
 // newWorld returns a world without objects. APIs that the simulated API server must list are listed.
