@@ -97,7 +97,8 @@ func (r *movedRelease) testRefusals(t *testing.T) {
 	for _, tt := range []struct{ values, want string }{
 		{"", "set nameOverride=metrics-server and apiService.insecureSkipTLSVerify=true"},
 		{"fullnameOverride=metrics-server", "set nameOverride=metrics-server and apiService.insecureSkipTLSVerify=true"},
-		{"fullnameOverride=metrics-server,apiService.create=false", "set nameOverride=metrics-server and apiService.create=true ("},
+		{"fullnameOverride=metrics-server,apiService.create=false",
+			"set nameOverride=metrics-server and apiService.create=true ("},
 		{"nameOverride=metrics-server,apiService.create=false", "set apiService.create=true ("},
 		{"nameOverride=metrics-server,apiService.insecureSkipTLSVerify=true,apiService.versions={v1}",
 			"set apiService.versions={v1,v1beta1} ("},

@@ -50,7 +50,9 @@ type Module struct {
 // Kubernetes: 1.37, the default, or an older one, with the kubectl of that version.
 func ControlPlane() Module {
 	newest := newestControlPlane()
-	older := Module{folder: "kubernetes", links: []string{APIServer, ControllerManager, Scheduler, Kubectl}, others: &newest}
+	older := Module{
+		folder: "kubernetes", links: []string{APIServer, ControllerManager, Scheduler, Kubectl}, others: &newest,
+	}
 	switch version := os.Getenv("KUBERNETES"); version {
 	case "", "1.37":
 		return newest
@@ -248,7 +250,8 @@ func (l *buildLog) Write(text []byte) (int, error) {
 // module.
 func (m Module) fingerprint(source string) (string, error) {
 	h := sha256.New()
-	fmt.Fprintf(h, "%s %s %s {%s %s %v}\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, m.folder, m.ldflags, m.links)
+	fmt.Fprintf(h, "%s %s %s {%s %s %v}\n",
+		runtime.Version(), runtime.GOOS, runtime.GOARCH, m.folder, m.ldflags, m.links)
 	modfile := cmp.Or(m.modfile, "go.mod")
 	for _, file := range []string{modfile, strings.TrimSuffix(modfile, ".mod") + ".sum", "main.go"} {
 		content, err := os.ReadFile(filepath.Join(source, file))
