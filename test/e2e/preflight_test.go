@@ -100,9 +100,9 @@ func (c *testCluster) testPreflight(t *testing.T) {
 			filepath.Dir(c.Binary(binaries.Helm)), report.Install.Command)
 		_, err := c.Run(t.Context(), "/bin/sh", "-c", script)
 		must(t, err)
-		pins := c.kubectl(t, "get", "deployment", cluster.Release, inNamespace, "--output=jsonpath={..args}")
-		if !strings.Contains(pins, "--kubelet-pins=kube-vitals-kubelet-pins") {
-			t.Errorf("got the flags %s", pins)
+		pins := c.kubectl(t, "get", "deployment", cluster.Release, inNamespace, "--output=jsonpath={..env}")
+		if !strings.Contains(pins, `"kube-vitals-kubelet-pins"`) {
+			t.Errorf("got the environment %s", pins)
 		}
 		code, report := c.preflight(t)
 		want := strings.Replace(install, "helm install kube-vitals charts/kube-vitals",
