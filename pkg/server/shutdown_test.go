@@ -49,7 +49,7 @@ func TestShutdown(t *testing.T) {
 }
 
 // sleepyRequest sends a request that hangs in its access review. It returns a channel for the
-// status.
+// status, 0 if there is no response.
 func sleepyRequest(cluster *cluster, client *client) <-chan int {
 	status := make(chan int, 1)
 	go func() {
@@ -70,8 +70,9 @@ func TestShutdownWithHangingRequest(t *testing.T) {
 	client := startReady(t, c)
 	status := sleepyRequest(cluster, client)
 	client.stop()
-	if code := <-status; code != http.StatusGatewayTimeout {
-		t.Errorf("hanging request: got status %d, want 504", code)
+	// The access review ends at the same moment. If its error is written first, the library closes the connection.
+	if code := <-status; code != http.StatusGatewayTimeout && code != 0 {
+		t.Errorf("hanging request: got status %d, want 504 or none", code)
 	}
 }
 
