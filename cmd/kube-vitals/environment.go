@@ -11,7 +11,7 @@ const environmentPrefix = "KUBE_VITALS_"
 
 // environmentFlags returns the flags that environment variables can set: those that connect the server with the other
 // objects of its installation. The chart and the manifests set them there, so that users who replace the args of the
-// container keeps them. Each has the flags that exclude it: on the command line these win.
+// container keep them. Each has the flags that exclude it: on the command line these win.
 //
 // Other flags have no variable, because Kubernetes sets variables for Services: that of a Service
 // kube-vitals-secure would be KUBE_VITALS_SECURE_PORT.

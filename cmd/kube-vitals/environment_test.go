@@ -90,8 +90,8 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestNoServiceVariables checks that no variable has a name that Kubernetes gives to variables for Services, whatever
-// the name of the Service is.
+// TestNoServiceVariables checks that no variable has a name that Kubernetes gives to a variable for a Service of any
+// name.
 func TestNoServiceVariables(t *testing.T) {
 	for flag := range environmentFlags() {
 		name := environmentName(flag)

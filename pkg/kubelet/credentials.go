@@ -119,8 +119,8 @@ func (t *transport) tlsConfig(host string) *tls.Config {
 
 // verify verifies the certificates that a kubelet shows like crypto/tls: the first one must be a valid
 // server certificate, must lead to one of the roots through the others, and must be for the right name.
-// Here, that of the host that was dialed or that of the node suffices. It returns the key of a self-signed certificate,
-// which must be pinned, or "" if a CA verified the certificate.
+// Here, that of the host that was dialed or that of the node suffices. It returns the key of a self-signed
+// certificate, which must be pinned, or "" if a CA verified the certificate.
 //
 // Only certificates that kubelets sign themselves can be pinned, and then their validity does not
 // matter: a kubelet does not renew such a certificate. A CA renews its certificates with new keys,

@@ -41,9 +41,9 @@ var bufferPool = sync.Pool{New: func() any {
 
 // roundTrip sends a request without a body on a connection, and returns its response. If the connection
 // is nil, or if the kubelet has closed it, it opens another one: it uses and releases the permit, or
-// acquires one of the permits if it is nil, and increases queued by that wait. It sets the request's host to the
-// one of the connection. The response's body must
-// be closed; if it was read to its end, the connection is kept.
+// acquires one of the permits if it is nil, and increases queued by that wait. It sets the host of the
+// request to that of the connection. The response's body must be closed; if it was read to its end, the
+// connection is kept.
 func (t *transport) roundTrip(
 	request *http.Request, idle *conn, permits permits, permit *permit, queued *time.Duration,
 ) (*http.Response, error) {

@@ -26,9 +26,9 @@ type column struct {
 	cell func(*row) string
 	text bool // to the left
 
-	// In narrow terminals: when the column is dropped, the first one is 1, 0: never; the width to which cells may be
-	// shortened, 0: not.
-	drop, least int
+	// For narrow terminals.
+	drop  int // columns with 1 are dropped first; 0: never
+	least int // the width to which cells may be shortened; 0: they are not
 
 	bar func(*row) *amount // what the bar before the cell shows; nil: there is none
 

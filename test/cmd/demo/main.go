@@ -3,8 +3,8 @@
 // then stays up until the demo is interrupted.
 //
 // It needs Go, and a built kube-vitals and plugin, which the environment variables KUBE_VITALS and
-// KUBECTL_VITALS name. With
-// ONCE=1 it ends after the last step, and fails unless every step has shown what it should.
+// KUBECTL_VITALS name. With ONCE=1 it ends after the last step, and fails unless every step has shown
+// what it should.
 package main
 
 import (

@@ -19,6 +19,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
 
 const header = `The programs of kube-vitals, whose own license is in LICENSE, are linked with the Go packages
@@ -37,10 +39,12 @@ var (
 )
 
 func main() {
-	if err := run(context.Background(), os.Args[1]); err != nil {
-		fmt.Fprintln(os.Stderr, "licenses:", err)
-		os.Exit(1)
-	}
+	program.Main("licenses", func(ctx context.Context, args []string) error {
+		if len(args) != 1 {
+			return errors.New("usage: licenses FOLDER")
+		}
+		return run(ctx, args[0])
+	})
 }
 
 func run(ctx context.Context, folder string) error {
