@@ -117,21 +117,23 @@ func (*adapterCluster) list(
 func (c *adapterCluster) startAdapter(t *testing.T) {
 	t.Helper()
 	must(t, c.Apply(t.Context(), c.other.access()))
-	c.adapter = c.startServer(t, c.other.name, c.other.port, "--source=prometheus",
+	c.adapter = c.startServer(t, c.other.name, c.other.port, nil, "--source=prometheus",
 		fmt.Sprintf("--prometheus-url=http://127.0.0.1:%d", c.port))
 }
 
-// startServer starts a kube-vitals with the ServiceAccount of its name in monitoring, and waits until it
+// startServer starts a kube-vitals with variables and the ServiceAccount of its name in monitoring, and waits until it
 // is ready and has the metrics of all nodes and pods: a server is ready when it has all that it can
 // have, and the pods are young.
-func (c *adapterCluster) startServer(t *testing.T, name, port string, args ...string) *process.Process {
+func (c *adapterCluster) startServer(
+	t *testing.T, name, port string, env []string, args ...string,
+) *process.Process {
 	t.Helper()
 	binary, err := c.KubeVitals()
 	must(t, err)
 	kubeconfig := c.accountKubeconfig(t, monitoring, name)
 	args = append(args, "--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig,
 		"--authorization-kubeconfig="+kubeconfig, "--bind-address=127.0.0.1", "--secure-port="+port, "--metric-resolution=5s")
-	p, err := c.StartProcess(binary, args...) // may outlive the subtest
+	p, err := c.StartProcessWith(env, binary, args...) // may outlive the subtest
 	must(t, err)
 	logOnFailure(t, p)
 	direct := newClient(t, &cluster.Server{Address: "127.0.0.1:" + port, CA: c.CA.PEM()}).withToken(c.REST.BearerToken)
@@ -176,24 +178,20 @@ patches:
 	return overlay, write(c.File(source+"-without-apiservices"), "MANIFESTS/components/without-apiservices")
 }
 
-// startOverlay starts kube-vitals with the flags in the Deployment of the overlay.
+// startOverlay starts kube-vitals with the variables and flags in the Deployment of the overlay.
 func (c *adapterCluster) startOverlay(t *testing.T, source string) {
 	t.Helper()
 	text := c.kubectl(t, "get", "deployment", "kube-vitals", "--namespace="+monitoring, "--output=json")
 	var deployment appsv1.Deployment
 	must(t, json.Unmarshal([]byte(text), &deployment))
 	container := deployment.Spec.Template.Spec.Containers[0]
-	flags := append(cluster.EnvironmentFlags(container.Env), container.Args...)
-	for i, flag := range flags {
-		flags[i] = strings.ReplaceAll(flag, "/var/run/secrets/kubernetes.io/serviceaccount/", c.Dir+"/") // ca.crt
-	}
-	flags = append(flags, "--service=kube-vitals.monitoring.svc")
+	flags := append(container.Args, "--service=kube-vitals.monitoring.svc")
 	if source == "kubelet" {
 		flags = append(flags, "--kubelet-allow-loopback")
 	} else { // the simulated kubelets do not have the series of kube-prometheus
 		flags = append(flags, fmt.Sprintf("--prometheus-url=http://127.0.0.1:%d", c.port), "--prometheus-config=")
 	}
-	c.server.Process = c.startServer(t, "kube-vitals", c.server.Port(), flags...)
+	c.server.Process = c.startServer(t, "kube-vitals", c.server.Port(), cluster.Environment(container.Env), flags...)
 }
 
 // reads returns functions that read v1beta1 through the API server, as autoscalers and this kubectl

@@ -156,7 +156,7 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 	}
 	fmt.Fprintln(c.cfg.Progress, "starting etcd")
 	c.Etcd = fmt.Sprintf("http://127.0.0.1:%d", ports[0])
-	p, err := c.startProcess(c.cfg.StorageEnv, binaries.Etcd,
+	p, err := c.StartProcessWith(c.cfg.StorageEnv, binaries.Etcd,
 		"--data-dir="+c.File("etcd"),
 		"--listen-client-urls="+c.Etcd,
 		"--advertise-client-urls="+c.Etcd,
@@ -217,7 +217,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context, paths ...string) error {
 
 func (c *Cluster) runAPIServer(ctx context.Context, paths ...string) (err error) {
 	fmt.Fprintln(c.cfg.Progress, "starting kube-apiserver")
-	if c.apiServer, err = c.startProcess(c.cfg.StorageEnv, binaries.APIServer, c.apiArgs...); err != nil {
+	if c.apiServer, err = c.StartProcessWith(c.cfg.StorageEnv, binaries.APIServer, c.apiArgs...); err != nil {
 		return err
 	}
 	return c.apiServer.Poll(ctx, startTimeout, "kube-apiserver to be ready", func(ctx context.Context) error {
@@ -308,10 +308,11 @@ func (c *Cluster) Running() error {
 // StartProcess starts a program that runs until Stop: one of the cluster's programs, by its name,
 // or any other, by its path. Its log is NAME.log in the cluster's folder.
 func (c *Cluster) StartProcess(program string, args ...string) (*process.Process, error) {
-	return c.startProcess(nil, program, args...)
+	return c.StartProcessWith(nil, program, args...)
 }
 
-func (c *Cluster) startProcess(env []string, program string, args ...string) (*process.Process, error) {
+// StartProcessWith is StartProcess with additional environment variables.
+func (c *Cluster) StartProcessWith(env []string, program string, args ...string) (*process.Process, error) {
 	path := c.Binary(program)
 	if path != program {
 		env = append(slices.Clone(c.env), env...)

@@ -37,6 +37,7 @@ type Server struct {
 	cluster *Cluster
 	binary  string
 	args    []string
+	env     []string // of the chart's Deployment: connects the server with the chart's other objects
 }
 
 // Port returns the port in Address.
@@ -75,8 +76,8 @@ func (c *Cluster) program(variable, name, target string) (string, error) {
 }
 
 // Install installs the chart without pods, starts kube-vitals on this machine, and waits until its
-// APIServices are available. The program has the flags of the chart's Deployment, followed by args,
-// and a token of its ServiceAccount: it can do only what the chart allows.
+// APIServices are available. The program has the environment variables and flags of the chart's Deployment,
+// followed by args, and a token of its ServiceAccount: it can do only what the chart allows.
 func (c *Cluster) Install(ctx context.Context, args ...string) (*Server, error) {
 	return c.InstallWith(ctx, nil, args...)
 }
@@ -94,7 +95,7 @@ func (c *Cluster) InstallWith(ctx context.Context, values []string, args ...stri
 	if err != nil {
 		return nil, err
 	}
-	if s.Process, err = c.StartProcess(s.binary, s.args...); err != nil {
+	if s.Process, err = c.StartProcessWith(s.env, s.binary, s.args...); err != nil {
 		return nil, err
 	}
 	if err := s.Poll(ctx, startTimeout, available, c.areAvailable); err != nil {
@@ -128,7 +129,7 @@ func (c *Cluster) prepare(
 	if err := install(ports[0]); err != nil {
 		return nil, err
 	}
-	if s.args, err = c.chartArgs(ctx, namespace, release, ports[0]); err != nil {
+	if s.env, s.args, err = c.chartFlags(ctx, namespace, release, ports[0]); err != nil {
 		return nil, err
 	}
 	s.args = append(s.args, args...)
@@ -148,7 +149,7 @@ func (s *Server) StartReplica(args ...string) (*Server, error) {
 	replica.args = append(append([]string(nil), s.args...), fmt.Sprintf("--secure-port=%d", ports[0]))
 	replica.args = append(replica.args, args...)
 	log := s.cluster.File(fmt.Sprintf("%s-%d.log", Release, ports[0]))
-	replica.Process, err = process.Start(process.Config{Path: s.binary, Args: replica.args, Log: log})
+	replica.Process, err = process.Start(process.Config{Path: s.binary, Args: replica.args, Env: s.env, Log: log})
 	return &replica, err
 }
 
@@ -157,7 +158,7 @@ func (s *Server) StartReplica(args ...string) (*Server, error) {
 func (s *Server) StartRevision(ctx context.Context, deployment string) (*Server, error) {
 	revision := *s
 	var err error
-	if revision.args, err = s.cluster.chartArgs(ctx, Namespace, deployment, 0); err != nil {
+	if revision.env, revision.args, err = s.cluster.chartFlags(ctx, Namespace, deployment, 0); err != nil {
 		return nil, err
 	}
 	return revision.StartReplica()
@@ -220,7 +221,9 @@ func (c *Cluster) InstallPreset(ctx context.Context, preset string, args ...stri
 	if err != nil {
 		return nil, err
 	}
-	s.Process, err = process.Start(process.Config{Path: s.binary, Args: s.args, Log: c.File(release + ".log")})
+	s.Process, err = process.Start(process.Config{
+		Path: s.binary, Args: s.args, Env: s.env, Log: c.File(release + ".log"),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -237,33 +240,37 @@ func (c *Cluster) InstallPreset(ctx context.Context, preset string, args ...stri
 	return s, err
 }
 
-// chartArgs returns the flags in the chart's Deployment, adapted to a process outside of the
-// cluster.
-func (c *Cluster) chartArgs(ctx context.Context, namespace, release string, port int) ([]string, error) {
+// chartFlags returns the environment variables that set flags and the flags in the chart's Deployment,
+// adapted to a process outside of the cluster.
+func (c *Cluster) chartFlags(
+	ctx context.Context, namespace, release string, port int,
+) (env, args []string, err error) {
 	deployment, err := c.Client.AppsV1().Deployments(namespace).Get(ctx, release, metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("read the flags of the chart's Deployment: %w", err)
+		return nil, nil, fmt.Errorf("read the flags of the chart's Deployment: %w", err)
 	}
 	pod := deployment.Spec.Template.Spec
 	kubeconfig, err := c.WriteAccountKubeconfig(ctx, namespace, pod.ServiceAccountName)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	paths, err := c.mount(ctx, namespace, release, &pod)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	mounted := strings.NewReplacer(append(paths,
 		"/var/run/secrets/kubernetes.io/serviceaccount/", c.Dir+"/", // ca.crt
 		"/etc/kube-vitals/prometheus/", c.Dir+"/prometheus-")...)
-	var args []string
-	for _, arg := range append(EnvironmentFlags(pod.Containers[0].Env), pod.Containers[0].Args...) {
+	for _, variable := range Environment(pod.Containers[0].Env) {
+		env = append(env, mounted.Replace(variable))
+	}
+	for _, arg := range pod.Containers[0].Args {
 		args = append(args, mounted.Replace(arg))
 	}
 	if !slices.Contains(args, "--source=prometheus") {
 		args = append(args, "--kubelet-allow-loopback")
 	}
-	return append(args,
+	return env, append(args,
 		"--kubeconfig="+kubeconfig,
 		"--authentication-kubeconfig="+kubeconfig,
 		"--authorization-kubeconfig="+kubeconfig,
@@ -274,15 +281,14 @@ func (c *Cluster) chartArgs(ctx context.Context, namespace, release string, port
 	), nil
 }
 
-// EnvironmentFlags returns the flags that the environment variables of a container set, so that those of tests can
-// replace them.
-func EnvironmentFlags(variables []corev1.EnvVar) (flags []string) {
+// Environment returns the environment variables of a container that set flags, as NAME=VALUE.
+func Environment(variables []corev1.EnvVar) (env []string) {
 	for _, variable := range variables {
-		if name, ok := strings.CutPrefix(variable.Name, "KUBE_VITALS_"); ok {
-			flags = append(flags, "--"+strings.ToLower(strings.ReplaceAll(name, "_", "-"))+"="+variable.Value)
+		if strings.HasPrefix(variable.Name, "KUBE_VITALS_") {
+			env = append(env, variable.Name+"="+variable.Value)
 		}
 	}
-	return flags
+	return env
 }
 
 // mount writes the files of the ConfigMaps that the container mounts, as the kubelet does, and
