@@ -33,6 +33,29 @@ func find(t *testing.T, text, pattern string) string {
 	return found[0][1]
 }
 
+// TestSourcesAreCopied checks that the Dockerfile copies all folders that the server is built from.
+func TestSourcesAreCopied(t *testing.T) {
+	command := exec.CommandContext(t.Context(), "go", "list", "-deps",
+		"-f", "{{with .Module}}{{if .Main}}{{$.Dir}}{{end}}{{end}}", "./cmd/kube-vitals")
+	command.Dir = root
+	out, err := command.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkout, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dockerfile := read(t, "Dockerfile")
+	for _, folder := range strings.Fields(string(out)) {
+		folder, _ = filepath.Rel(checkout, folder)
+		top, _, _ := strings.Cut(filepath.ToSlash(folder), "/")
+		if !strings.Contains(dockerfile, "\nCOPY "+top+" "+top+"\n") {
+			t.Errorf("the server is built from %s, which is not copied", folder)
+		}
+	}
+}
+
 // TestEntrypoints builds the content of the image, with a go command that writes a script as the binary. It must
 // have the program under the name of metrics-server, which manifests may set as the command.
 func TestEntrypoints(t *testing.T) {
