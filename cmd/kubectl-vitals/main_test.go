@@ -43,7 +43,7 @@ func TestFlags(t *testing.T) {
 		code     int
 		out, err string // parts of the output and of the error
 	}{
-		{nil, exitHealthy, "kubectl vitals [command]", ""},
+		{[]string{}, exitHealthy, "kubectl vitals [command]", ""}, // nil means os.Args to cobra
 		{[]string{"doctor", "--help"}, exitHealthy, "kubectl vitals doctor [flags]", ""},
 		{[]string{"preflight", "--help"}, exitHealthy, "kubectl vitals preflight [flags]", ""},
 		{[]string{"top", "--help"}, exitHealthy,

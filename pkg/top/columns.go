@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/duration"
 
@@ -58,7 +59,7 @@ func (c *Config) columns(r *report) (all []column) {
 		case r.Kind == "":
 			return coverage(r, " of ") + " " + c.resource()
 		case c.Kind == Workloads:
-			return terminal.Name(strings.ToLower(r.Kind) + "/" + r.Name)
+			return terminal.Name(r.kindAndName())
 		}
 		return terminal.Name(r.Name)
 	})
@@ -137,14 +138,15 @@ func coverage(r *row, of string) string {
 	return fmt.Sprintf("%d%s%d", r.WithMetrics, of, r.Objects.n())
 }
 
-// why returns the reasons for missing metrics, the most frequent first, or with -o wide the message of one object.
+// why returns the reasons for missing metrics, the most frequent first and those of pods that have ended last, or with
+// -o wide the message of one object.
 func why(r *row, wide bool) string {
 	if wide && r.Message != "" {
 		return plain(r.Message)
 	}
 	var all []string
 	for _, reason := range slices.SortedFunc(maps.Keys(r.Missing), func(a, b string) int {
-		return cmp.Or(cmp.Compare(r.Missing[b], r.Missing[a]), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(ended(a), ended(b)), cmp.Compare(r.Missing[b], r.Missing[a]), cmp.Compare(a, b))
 	}) {
 		if len(all) == maxWhy {
 			return strings.Join(all, ", ") + ", ..."
@@ -156,6 +158,16 @@ func why(r *row, wide bool) string {
 		all = append(all, text)
 	}
 	return or(len(all) > 0, strings.Join(all, ", "))
+}
+
+// ended returns 1 for a phase of pods that have ended, which do not count, and otherwise 0.
+func ended(reason string) int {
+	for _, phase := range []corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed} {
+		if strings.HasPrefix(reason, string(phase)) {
+			return 1
+		}
+	}
+	return 0
 }
 
 // plain returns a text that others choose as ASCII, so that each byte is one cell of a terminal.

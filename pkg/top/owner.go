@@ -57,7 +57,11 @@ func (r *reader) parents(ctx context.Context, pods []*row) map[types.UID]owner {
 			return cmp.Compare(a.String(), b.String())
 		}) {
 			// A kind that no API has is not a part of a path.
-			mapping, err := r.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+			mapping, err := r.mapper.RESTMappingWithContext(ctx, kind.GroupKind(), kind.Version)
+			if err != nil && !meta.IsNoMatchError(err) {
+				r.note("cannot find out which APIs there are: %v: workloads end at the owners of pods", err)
+				return parents
+			}
 			if err != nil || mapping.Scope.Name() != meta.RESTScopeNameNamespace {
 				continue
 			}
@@ -84,18 +88,26 @@ func workload(p *row, parents map[types.UID]owner, scalers map[target][]autoscal
 	r := &row{Namespace: p.Namespace, APIVersion: p.APIVersion, Kind: p.Kind, Name: p.Name}
 	for o, n := p.owner, 0; o.kind != "" && n < maxOwners; o, n = parents[o.uid], n+1 {
 		r.APIVersion, r.Kind, r.Name = o.apiVersion, o.kind, o.name
-		group, _ := schema.ParseGroupVersion(o.apiVersion) // without an error: empty
-		r.Autoscalers = append(r.Autoscalers, scalers[target{p.Namespace, group.Group, o.kind, o.name}]...)
+		r.Autoscalers = append(r.Autoscalers, scalers[target{p.Namespace, r.group(), o.kind, o.name}]...)
 	}
 	return r
 }
 
+// kindAndName returns the kind and name of a row, such as deployment/web.
+func (r *row) kindAndName() string { return strings.ToLower(r.Kind) + "/" + r.Name }
+
+// group returns the API group of a row's kind. Several versions of it may have the same object.
+func (r *row) group() string {
+	version, _ := schema.ParseGroupVersion(r.APIVersion) // without an error: empty
+	return version.Group
+}
+
 // fullName returns the kind and name of a row as kubectl -o name does, such as deployment.apps/web.
 func (r *row) fullName() string {
-	if group, _ := schema.ParseGroupVersion(r.APIVersion); group.Group != "" {
-		return strings.ToLower(r.Kind) + "." + group.Group + "/" + r.Name
+	if group := r.group(); group != "" {
+		return strings.ToLower(r.Kind) + "." + group + "/" + r.Name
 	}
-	return strings.ToLower(r.Kind) + "/" + r.Name
+	return r.kindAndName()
 }
 
 // target is the object that a HorizontalPodAutoscaler scales.

@@ -2,9 +2,11 @@ package top
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	helpers "k8s.io/component-helpers/resource"
 )
 
@@ -27,21 +29,44 @@ func newPod(p *corev1.Pod, withContainers bool) []*row {
 	}
 	r.Objects = number(1)
 	r.set(request, helpers.PodRequests(p, asScheduler))
-	r.set(limit, helpers.PodLimits(p, asScheduler))
+	limits := helpers.PodLimits(p, asScheduler)
+	r.set(limit, limits)
+	maps.DeleteFunc(limits, func(name corev1.ResourceName, _ resource.Quantity) bool { return !isBounded(p, name) })
+	r.set(bound, limits)
 	if !withContainers {
 		return all
 	}
 	one, options := &corev1.Pod{Status: p.Status}, helpers.PodResourcesOptions{UseStatusResources: true}
-	for i, c := range slices.Concat(p.Spec.Containers, p.Spec.InitContainers) {
+	containers := slices.Concat(p.Spec.Containers, p.Spec.InitContainers)
+	for _, c := range p.Spec.EphemeralContainers {
+		containers = append(containers, corev1.Container(c.EphemeralContainerCommon))
+	}
+	for i, c := range containers {
 		one.Spec.Containers = []corev1.Container{c}
 		of := &row{Namespace: r.Namespace, APIVersion: r.APIVersion, Kind: r.Kind, Name: r.Name, Container: c.Name,
-			Node: r.Node, Objects: r.Objects, init: i >= len(p.Spec.Containers) &&
-				(c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways)}
+			Node: r.Node, Objects: r.Objects, passing: i >= len(p.Spec.Containers) && !isSidecar(&c)}
 		of.set(request, helpers.PodRequests(one, options))
 		of.set(limit, helpers.PodLimits(one, options))
+		of.set(bound, helpers.PodLimits(one, options))
 		all = append(all, of)
 	}
 	return all
+}
+
+func isSidecar(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}
+
+// isBounded reports whether the pod as a whole, or each of its containers and sidecars, has a limit.
+func isBounded(p *corev1.Pod, name corev1.ResourceName) bool {
+	if p.Spec.Resources != nil {
+		if _, ok := p.Spec.Resources.Limits[name]; ok {
+			return true
+		}
+	}
+	unbounded := func(c corev1.Container) bool { return c.Resources.Limits.Name(name, resource.DecimalSI).IsZero() }
+	return !slices.ContainsFunc(p.Spec.Containers, unbounded) &&
+		!slices.ContainsFunc(p.Spec.InitContainers, func(c corev1.Container) bool { return isSidecar(&c) && unbounded(c) })
 }
 
 // phase returns why a pod that does not run has no metrics: its phase, and what it waits for.
@@ -64,7 +89,7 @@ func phase(p *corev1.Pod) string {
 }
 
 // containers returns the rows of containers, and those of pods that have ended. They follow that of their pod. Init
-// containers count only while they run.
+// and ephemeral containers count only while they run.
 func containers(rows []*row) []*row {
 	var pod *row
 	return slices.DeleteFunc(rows, func(r *row) bool {
@@ -77,6 +102,6 @@ func containers(rows []*row) []*row {
 				r.Missing = map[string]int{noMetrics: 1}
 			}
 		}
-		return r.WithMetrics == 0 && r.init
+		return r.WithMetrics == 0 && r.passing
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -28,7 +29,7 @@ type reader struct {
 	*Config
 	kube     kubernetes.Interface
 	metadata metadata.Interface
-	mapper   meta.RESTMapper
+	mapper   meta.RESTMapperWithContext
 	metrics  []rest.Interface // by versions of metrics.k8s.io
 
 	served rest.Interface // of metrics; nil: none could be read
@@ -49,7 +50,8 @@ func newReader(c *Config) (*reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(kube.Discovery()))
+	found := memory.NewMemCacheClientWithContext(discovery.ToDiscoveryInterfaceWithContext(kube.Discovery()))
+	mapper := restmapper.NewDeferredDiscoveryRESTMapperWithContext(found)
 	metrics, err := newMetricsClients(config)
 	return &reader{Config: c, kube: kube, metadata: objects, mapper: mapper, metrics: metrics}, err
 }
@@ -61,24 +63,28 @@ func (r *reader) note(format string, args ...any) {
 	r.notes = append(r.notes, fmt.Sprintf(format, args...))
 }
 
+// where returns in which namespaces a resource is read.
+func (r *reader) where(resource string) string {
+	switch {
+	case strings.HasPrefix(resource, Nodes):
+		return ""
+	case r.Namespace == "":
+		return " in all namespaces"
+	}
+	return fmt.Sprintf(" in namespace %q", r.Namespace)
+}
+
 // failed notes why a LIST has failed, if it has, and what follows from that. It returns the error.
 func (r *reader) failed(err error, resource, effect string) error {
-	where := fmt.Sprintf(" in namespace %q", r.Namespace)
-	if r.Namespace == "" {
-		where = " in all namespaces"
-	}
-	if strings.HasPrefix(resource, Nodes) {
-		where = ""
-	}
 	if apierrors.IsForbidden(err) {
-		r.note("you cannot list %s%s: %s", resource, where, effect)
+		r.note("you cannot list %s%s: %s", resource, r.where(resource), effect)
 	} else if err != nil {
-		r.note("cannot list %s%s: %v: %s", resource, where, err, effect)
+		r.note("cannot list %s%s: %v: %s", resource, r.where(resource), err, effect)
 	}
 	return err
 }
 
-// pods returns what is needed of the pods.
+// pods returns what is needed of the pods: all or, with an error, none.
 func (r *reader) pods(ctx context.Context) (pods []*row, err error) {
 	o := metav1.ListOptions{LabelSelector: r.Selector, FieldSelector: r.FieldSelector}
 	if r.Kind == Nodes { // their selectors are of nodes
@@ -87,10 +93,13 @@ func (r *reader) pods(ctx context.Context) (pods []*row, err error) {
 	err = pages.Each(ctx, r.kube.CoreV1().Pods(r.Namespace).List, o, func(p *corev1.Pod) {
 		pods = append(pods, newPod(p, r.Containers)...)
 	})
+	if err != nil {
+		pods = nil
+	}
 	return pods, r.failed(err, Pods, "requests, limits and pods without metrics are unknown")
 }
 
-// nodes returns the nodes, which request nothing yet.
+// nodes returns the nodes, which request nothing yet: all or, with an error, none.
 func (r *reader) nodes(ctx context.Context) (nodes []*row, err error) {
 	o := metav1.ListOptions{LabelSelector: r.Selector, FieldSelector: r.FieldSelector}
 	err = pages.Each(ctx, r.kube.CoreV1().Nodes().List, o, func(node *corev1.Node) {
@@ -99,6 +108,9 @@ func (r *reader) nodes(ctx context.Context) (nodes []*row, err error) {
 		n.set(allocatable, node.Status.Allocatable)
 		nodes = append(nodes, n)
 	})
+	if err != nil {
+		nodes = nil
+	}
 	return nodes, r.failed(err, Nodes, "allocatable resources and nodes without metrics are unknown")
 }
 
@@ -129,17 +141,51 @@ func (r *reader) read(ctx context.Context) (*report, error) {
 		}
 		rows = onlyNames(used, r.Kind)
 	}
+	of := func(o *row) *row { return o } // what is shown of a pod or node
+	switch r.Kind {
+	case Workloads:
+		parents := r.parents(ctx, rows)
+		of = func(p *row) *row { return workload(p, parents, scalers) }
+	case Namespaces:
+		of = func(p *row) *row { return &row{APIVersion: "v1", Kind: "Namespace", Name: p.Namespace} }
+	}
+	rows = r.named(rows, of)
 	r.join(ctx, rows, used)
 	switch r.Kind {
 	case Nodes:
 		addRequests(rows, pods, podsErr == nil)
-	case Workloads:
-		parents := r.parents(ctx, rows)
-		rows = group(rows, func(p *row) *row { return workload(p, parents, scalers) })
-	case Namespaces:
-		rows = group(rows, func(p *row) *row { return &row{APIVersion: "v1", Kind: "Namespace", Name: p.Namespace} })
+	case Workloads, Namespaces:
+		rows = group(rows, of)
 	}
-	return r.report(rows), nil
+	made := r.report(rows)
+	if err == nil { // without rows there are 0 objects, and not an unknown number
+		made.Total.Objects = made.Total.Objects.plus(number(0))
+	}
+	return made, nil
+}
+
+// named returns the rows of what the user has named, as it is shown or as kubectl names it, or all rows without names.
+func (r *reader) named(rows []*row, of func(*row) *row) []*row {
+	if len(r.Names) == 0 {
+		return rows
+	}
+	found := map[string]bool{}
+	rows = slices.DeleteFunc(rows, func(o *row) bool {
+		shown := of(o)
+		for _, name := range []string{shown.Name, shown.kindAndName(), shown.fullName()} {
+			if slices.Contains(r.Names, name) {
+				found[name] = true
+				return false
+			}
+		}
+		return true
+	})
+	for _, name := range r.Names {
+		if !found[name] {
+			r.note("there is no %s %q%s", strings.TrimSuffix(r.Kind, "s"), name, r.where(r.Kind))
+		}
+	}
+	return rows
 }
 
 // onlyNames returns rows of what has metrics, in the order of their names.
@@ -189,11 +235,8 @@ func addRequests(nodes, pods []*row, known bool) {
 	}
 }
 
-// report returns the report with these rows, or with those that the user has named.
+// report returns the report with these rows.
 func (r *reader) report(rows []*row) *report {
-	if len(r.Names) > 0 {
-		rows = slices.DeleteFunc(rows, func(row *row) bool { return !slices.Contains(r.Names, row.Name) })
-	}
 	slices.Sort(r.notes)
 	made := &report{Version: "v1", Kind: r.Kind, Time: time.Now().UTC().Truncate(time.Second), Unread: r.notes}
 	for _, row := range rows {
@@ -206,6 +249,7 @@ func (r *reader) report(rows []*row) *report {
 	if made.Items = rows; r.Containers {
 		made.Items = containers(rows)
 	}
+	made.Items = append([]*row{}, made.Items...) // in JSON never null
 	order(made.Items, r.SortBy)
 	return made
 }

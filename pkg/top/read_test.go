@@ -149,32 +149,40 @@ func TestContainers(t *testing.T) {
 	mesh.RestartPolicy = &always
 	p := w.pod("shop", "a", "", "cpu=10m memory=1Mi", container("app", "cpu=100m", "memory=10Mi"))
 	p.Spec.InitContainers = []corev1.Container{mesh, container("init", "", ""), container("ran", "", "")}
+	for _, name := range []string{"shell", "left"} {
+		p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers,
+			corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: name}})
+	}
 	w.inPhase(p, corev1.PodRunning, "")
 	m := w.Get(metricsV1 + "namespaces/shop/pods/a")
-	m["containers"] = append(m["containers"].([]any), map[string]any{"name": "init",
-		"usage": map[string]any{"cpu": "5m", "memory": "2Mi"}})
+	for _, name := range []string{"init", "shell"} {
+		m["containers"] = append(m["containers"].([]any), map[string]any{"name": name,
+			"usage": map[string]any{"cpu": "5m", "memory": "2Mi"}})
+	}
 	w.Put(metricsV1+"namespaces/shop/pods/a", m)
 	w.config.Kind, w.config.Containers = Pods, true
 	r := w.report(t)
-	if len(r.Items) != 3 {
+	if len(r.Items) != 4 {
 		t.Errorf("got %+v", r.Items)
 	}
 	if app := r.find(t, "a", "app"); app.CPU[percent].n() != 10 || app.Memory[limit].n() != 10<<20 {
 		t.Errorf("got %+v", app)
 	}
-	if init := r.find(t, "a", "init"); init.CPU[usage].n() != 5e6 || init.CPU[request].known() {
-		t.Errorf("got %+v", init)
+	for _, name := range []string{"init", "shell"} {
+		if c := r.find(t, "a", name); c.CPU[usage].n() != 5e6 || c.CPU[request].known() {
+			t.Errorf("got %+v", c)
+		}
 	}
 	if mesh := r.find(t, "a", "mesh"); mesh.CPU[usage].known() || mesh.Missing[noMetrics] != 1 ||
 		mesh.CPU[request].n() != 50e6 {
 		t.Errorf("got %+v", mesh)
 	}
-	if r.Total.CPU[usage].n() != 15e6 || r.Total.CPU[request].n() != 150e6 || r.Total.Objects.n() != 1 {
+	if r.Total.CPU[usage].n() != 20e6 || r.Total.CPU[request].n() != 150e6 || r.Total.Objects.n() != 1 {
 		t.Errorf("got %+v", r.Total)
 	}
 	m["containers"].([]any)[0].(map[string]any)["usage"] = map[string]any{"memory": "1Mi"}
 	w.Put(metricsV1+"namespaces/shop/pods/a", m)
-	if r = w.report(t); r.Total.CPU[usage].known() || r.Total.Memory[usage].n() != 3<<20 || r.Total.WithMetrics != 0 {
+	if r = w.report(t); r.Total.CPU[usage].known() || r.Total.Memory[usage].n() != 5<<20 || r.Total.WithMetrics != 0 {
 		t.Errorf("the CPU usage of a part of a pod is that of the pod: %+v", r.Total)
 	}
 }
@@ -183,7 +191,7 @@ func TestContainers(t *testing.T) {
 func TestOwners(t *testing.T) {
 	w := newWorld()
 	for i, owner := range []string{"", "v1 Node n1", "v1 ReplicationController rc", "apps/v1 ReplicaSet unread",
-		"example.com/v1 Ring a", "example.com/v1 Island i", "example.com/v2 Ring a", "../../api/v1 Secret s", "x/y/z A b",
+		"example.com/v1 Ring a", "example.com/v1 Island i", "example.com/v2 Ring a", // a version that is not served "../../api/v1 Secret s", "x/y/z A b",
 		"batch/v1 Job job"} {
 		w.pod("shop", fmt.Sprintf("p%d", i), owner, "cpu=1m memory=1Mi", container("app", "", ""))
 	}
@@ -197,8 +205,8 @@ func TestOwners(t *testing.T) {
 	want := []string{"a.x/y/z/b", "island.example.com/i", "pod/p0", "pod/p1", "replicaset.apps/unread",
 		"replicationcontroller/rc", "ring.example.com/a", "rollout.example.com/top"}
 	for _, name := range want[1:] {
-		if !strings.Contains(out, name+"\n") {
-			t.Errorf("%s is missing in\n%s", name, out)
+		if strings.Count(out, name+"\n") != 1 {
+			t.Errorf("%s is not there once in\n%s", name, out)
 		}
 	}
 	note := "you cannot list replicasets.apps in namespace \"shop\": workloads end at the last owner that can be read\n"
@@ -252,6 +260,142 @@ func TestForbidden(t *testing.T) {
 	w.Forbid("", "")
 	if out, errOut, _ := w.top(t); out != "" || !strings.HasPrefix(errOut, "error: ") {
 		t.Errorf("without permissions: got %q, %q", out, errOut)
+	}
+}
+
+// TestBrokenList breaks the LIST of pods after its first page: sums of a part are no sums.
+func TestBrokenList(t *testing.T) {
+	for _, kind := range []string{Nodes, Pods} {
+		w := newWorld()
+		w.node("n1", "cpu=400 memory=8Gi", "cpu=1 memory=1Gi")
+		for i := range 600 {
+			w.pod("shop", fmt.Sprintf("p%d", i), "", "", container("a", "cpu=100m", ""))
+		}
+		pages := 0
+		w.RefuseBy(func(_, path string) *sim.Refusal {
+			if path == "/api/v1/pods" {
+				if pages++; pages == 2 {
+					return sim.Refuse(500, metav1.StatusReasonInternalError, "it is down")
+				}
+			}
+			return nil
+		})
+		w.config.Kind, w.config.Namespace = kind, ""
+		out, errOut, complete := w.top(t)
+		if complete || pages != 2 || !strings.Contains(errOut, "it is down") || kind == Pods != (out == "") ||
+			kind == Nodes && !strings.Contains(out, "1000m   -") {
+			t.Errorf("%s: got %d pages, %q\n%s", kind, pages, errOut, out)
+		}
+	}
+}
+
+// TestNames checks that a name selects what it names, whose reasons are read first, and that another one is reported.
+func TestNames(t *testing.T) {
+	w := newWorld().shop()
+	for i := range 130 {
+		name := fmt.Sprintf("a%d", i)
+		w.pod("shop", name, "", "", container("app", "", ""))
+		w.unserved("namespaces/shop/pods/"+name, "timeout", "")
+	}
+	for _, tt := range []struct {
+		kind   string
+		names  []string
+		want   string // names with -o name
+		errOut string
+	}{
+		{Pods, []string{"web-6f9c7d5b8d-q7d2m"}, "pod/web-6f9c7d5b8d-q7d2m", ""},
+		{Pods, []string{"pod/db-0", "typo"}, "pod/db-0", "there is no pod \"typo\" in namespace \"shop\"\n"},
+		{Workloads, []string{"web"}, "deployment.apps/web", ""},
+		{Workloads, []string{"deployment/web", "statefulset.apps/db"}, "deployment.apps/web statefulset.apps/db", ""},
+		{Workloads, []string{"deployment/db"}, "", "there is no workload \"deployment/db\" in namespace \"shop\"\n"},
+		{Nodes, []string{"n2", "n3"}, "node/n2", "there is no node \"n3\"\n"},
+		{Namespaces, []string{"shop"}, "namespace/shop", "131 pods have no metrics: the reasons of 100 were read\n"},
+	} {
+		w.config.Kind, w.config.Names, w.config.Output = tt.kind, tt.names, "name"
+		out, errOut, complete := w.top(t)
+		if got := strings.Join(strings.Fields(out), " "); got != tt.want || errOut != tt.errOut || complete != (errOut == "") {
+			t.Errorf("%s %q: got %q, %q, %t", tt.kind, tt.names, got, errOut, complete)
+		}
+		for _, r := range w.report(t).Items {
+			if tt.kind != Namespaces && r.Missing[noMetrics] > 0 {
+				t.Errorf("%s %q: the reason was not read: %+v", tt.kind, tt.names, r)
+			}
+		}
+	}
+	w.config.Names, w.config.Output = []string{"typo"}, ""
+	if out, errOut, _ := w.top(t); out != "" || errOut != "there is no namespace \"typo\" in namespace \"shop\"\n" {
+		t.Errorf("got %q, %q", out, errOut)
+	}
+}
+
+// TestDiscovery checks that owners which could not be looked up are no end of a path without a word.
+func TestDiscovery(t *testing.T) {
+	w := newWorld().shop()
+	w.RefuseBy(func(_, path string) *sim.Refusal {
+		if path == "/apis" {
+			return sim.Refuse(500, metav1.StatusReasonInternalError, "it is down")
+		}
+		return nil
+	})
+	out, errOut, complete := w.top(t)
+	if complete || !strings.Contains(out, "replicaset/web-6f9c7d5b8d") ||
+		!strings.HasPrefix(errOut, "cannot find out which APIs there are: ") ||
+		!strings.HasSuffix(errOut, ": workloads end at the owners of pods\n") || strings.Count(errOut, "\n") != 1 {
+		t.Errorf("got %t, %q\n%s", complete, errOut, out)
+	}
+}
+
+// TestEmpty checks that nothing is an empty list of 0 objects.
+func TestEmpty(t *testing.T) {
+	for _, kind := range []string{Pods, Workloads, Namespaces, Nodes} {
+		w := newWorld()
+		w.config.Kind, w.config.Output = kind, "json"
+		if out, errOut, _ := w.top(t); !strings.Contains(out, `"items": []`) || !strings.Contains(out, `"objects": 0`) ||
+			errOut != "" {
+			t.Errorf("%s: got %s%s", kind, out, errOut)
+		}
+		w.config.Output = ""
+		if out, errOut, _ := w.top(t); out != "" || errOut != "there are no "+kind+"\n" {
+			t.Errorf("%s: got %q, %q", kind, out, errOut)
+		}
+	}
+}
+
+// TestNearLimit checks that only what has a limit can be near it.
+func TestNearLimit(t *testing.T) {
+	always := corev1.ContainerRestartPolicyAlways
+	sidecar := func(limits string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			c := container("mesh", "", limits)
+			c.RestartPolicy = &always
+			p.Spec.InitContainers = []corev1.Container{c, container("init", "", "cpu=100m")}
+		}
+	}
+	for name, tt := range map[string]struct {
+		limits string // of one of two containers; the other one has cpu=100m
+		edit   func(*corev1.Pod)
+		near   bool
+	}{
+		"both":                  {"cpu=100m", func(*corev1.Pod) {}, true},
+		"far":                   {"cpu=9", func(*corev1.Pod) {}, false},
+		"one":                   {"", func(*corev1.Pod) {}, false},
+		"0":                     {"cpu=0", func(*corev1.Pod) {}, false},
+		"sidecar":               {"cpu=100m", sidecar("cpu=100m"), true},
+		"sidecar without limit": {"cpu=100m", sidecar(""), false},
+		"pod": {"", func(p *corev1.Pod) {
+			p.Spec.Resources = &corev1.ResourceRequirements{Limits: list("cpu=300m")}
+		}, true},
+		"pod, far": {"cpu=100m", func(p *corev1.Pod) {
+			p.Spec.Resources = &corev1.ResourceRequirements{Limits: list("cpu=4")}
+		}, false},
+	} {
+		w := newWorld()
+		p := w.pod("shop", "a", "", "cpu=140m memory=1Mi", container("app", "", tt.limits), container("proxy", "", "cpu=100m"))
+		tt.edit(p)
+		w.inPhase(p, corev1.PodRunning, "")
+		if got := w.report(t).find(t, "a", ""); (got.CPU[near].n() == 1) != tt.near {
+			t.Errorf("%s: got %+v", name, got.CPU)
+		}
 	}
 }
 

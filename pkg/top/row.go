@@ -35,7 +35,7 @@ func (v value) plus(o value) value {
 func (v value) MarshalJSON() ([]byte, error) { return json.Marshal(v.n()) }
 
 // amount has CPU in nanocores, or memory in bytes.
-type amount [len(suffixes) + 3]value
+type amount [len(suffixes) + 4]value
 
 // The values of an amount.
 const (
@@ -46,7 +46,8 @@ const (
 	percent     // part of whole
 	part        // usage of what has a request; of nodes: that has allocatable
 	whole       // request of what has usage; of nodes: allocatable
-	near        // number of pods that use nine tenths of their limit
+	near        // number of pods that use nine tenths of their bound
+	bound       // limit of a pod, if everything in it has one
 )
 
 // suffixes are the names of the first values, in JSON and in --sort-by.
@@ -88,9 +89,9 @@ type row struct {
 	Missing     map[string]int               `json:"withoutMetrics,omitempty"` // number of objects by reason
 	Message     string                       `json:"message,omitempty"`        // of one object
 
-	owner owner // the controller of a pod
-	ended bool  // of a pod
-	init  bool  // of a container that ends before the others start
+	owner   owner // the controller of a pod
+	ended   bool  // of a pod
+	passing bool  // of an init container that ends before the others start, or an ephemeral container
 }
 
 func (r *row) amounts() [len(resources)]*amount { return [...]*amount{&r.CPU, &r.Memory} }
@@ -156,7 +157,7 @@ func (r *row) use(m *measured) {
 		if of.known() {
 			a[part], a[whole] = a[usage], of
 		}
-		if a[limit].known() && !isNode && float64(a[usage].n()) >= 0.9*float64(a[limit].n()) {
+		if a[bound].known() && float64(a[usage].n()) >= 0.9*float64(a[bound].n()) {
 			a[near] = number(1)
 		}
 	}
@@ -179,10 +180,10 @@ func roundUp(n, unit int64) int64 { return n/unit + min(1, n%unit) }
 
 // group returns the sums of pods by what they belong to.
 func group(pods []*row, of func(*row) *row) []*row {
-	rows := map[[4]string]*row{}
+	rows := map[[4]string]*row{} // versions of a kind are one
 	for _, p := range pods {
 		g := of(p)
-		id := [...]string{g.Namespace, g.APIVersion, g.Kind, g.Name}
+		id := [...]string{g.Namespace, g.group(), g.Kind, g.Name}
 		if rows[id] == nil {
 			rows[id] = g
 		}

@@ -116,7 +116,9 @@ func (c *Config) print(r *report) (err error) {
 		}
 	default:
 		if len(r.Items) == 0 {
-			fmt.Fprintf(c.ErrOut, "there are no %s\n", c.Kind)
+			if len(c.Names) == 0 { // else Unread has each
+				fmt.Fprintf(c.ErrOut, "there are no %s\n", c.Kind)
+			}
 			return nil
 		}
 		out := bufio.NewWriter(c.Out)
@@ -128,7 +130,7 @@ func (c *Config) print(r *report) (err error) {
 	return err
 }
 
-// watch prints tables until the context ends. If reading fails, the last one stays.
+// watch prints tables until the context ends. If reading pods, nodes or metrics fails, the last one stays.
 func (c *Config) watch(ctx context.Context, r *reader) error {
 	var last *report
 	for {
@@ -140,6 +142,8 @@ func (c *Config) watch(ctx context.Context, r *reader) error {
 			return err
 		case err != nil:
 			last.Unread = []string{err.Error()}
+		case last != nil && last.Total.WithMetrics > 0 && r.served == nil:
+			last.Unread = next.Unread
 		default:
 			if last == nil && c.Screen.Size != nil { // the alternate screen, without cursor and line wraps
 				fmt.Fprint(c.Out, "\x1b[?1049h\x1b[?25l\x1b[?7l")

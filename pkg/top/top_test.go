@@ -149,22 +149,29 @@ func TestWatch(t *testing.T) {
 		w.config.Out, w.config.ErrOut = screen, screen
 		go func() {
 			time.Sleep(7 * time.Second)
+			w.RefuseBy(func(_, path string) *sim.Refusal {
+				if strings.HasPrefix(path, "/apis/metrics.k8s.io/") {
+					return &sim.Refusal{}
+				}
+				return nil
+			})
+			time.Sleep(5 * time.Second)
 			w.RefuseBy(func(string, string) *sim.Refusal { return &sim.Refusal{} })
 		}()
-		ctx, cancel := contextOf(t, 12*time.Second)
+		ctx, cancel := contextOf(t, 17*time.Second)
 		defer cancel()
 		if _, err := Run(ctx, w.config); err != nil {
 			t.Fatal(err)
 		}
 		got := screen.writes
-		if len(got) != 5 || !strings.HasPrefix(got[0], "\x1b[?1049h") || !strings.HasSuffix(got[4], "\x1b[?1049l") ||
-			!strings.Contains(got[0], "\x1b[?25l") || !strings.Contains(got[4], "\x1b[?25h") {
+		if len(got) != 6 || !strings.HasPrefix(got[0], "\x1b[?1049h") || !strings.HasSuffix(got[5], "\x1b[?1049l") ||
+			!strings.Contains(got[0], "\x1b[?25l") || !strings.Contains(got[5], "\x1b[?25h") {
 			t.Fatalf("got %d writes: %q", len(got), got)
 		}
-		for i, frame := range got[1:4] {
+		for i, frame := range got[1:5] {
 			lines := strings.Split(frame, "\n")
 			if !strings.HasPrefix(frame, "\x1b[H") || len(lines) > 11 || !strings.Contains(frame, "7 of 9 pods") ||
-				!strings.Contains(frame, "more lines") || strings.Contains(frame, "refused") != (i == 2) {
+				!strings.Contains(frame, "more lines") || strings.Contains(frame, "refused") != (i >= 2) {
 				t.Errorf("frame %d has %d lines: %q", i, len(lines), frame)
 			}
 		}
@@ -205,8 +212,12 @@ func TestOrder(t *testing.T) {
 	if out, _, _ = w.top(t); strings.Count(out, "\n") != 2 || !strings.Contains(strings.Split(out, "\n")[0], "db-0") {
 		t.Errorf("got\n%s", out)
 	}
-	w.config.Names = []string{"missing"}
-	if out, errOut, _ := w.top(t); out != "" || errOut != "there are no pods\n" {
-		t.Errorf("got %q, %q", out, errOut)
+}
+
+// TestWhy checks that reasons of pods that have ended do not hide those of others.
+func TestWhy(t *testing.T) {
+	r := &row{Missing: map[string]int{"Succeeded": 200, "Failed": 30, "Failed: Evicted": 12, "timeout": 2}}
+	if got := why(r, false); got != "2 timeout, 200 Succeeded, 30 Failed, ..." {
+		t.Errorf("got %q", got)
 	}
 }
