@@ -303,7 +303,7 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 		}
 		// 7, 9: a container that a scrape does not mention has ended if the API server says so.
 		state := m.state(n.name, key)
-		if state.Running || state.Alive && c.known && r.at.Sub(c.asOf) <= m.maxAge {
+		if state.Running || state.Alive && r.at.Sub(c.asOf) <= m.maxAge {
 			after[key] = c
 			continue
 		}
