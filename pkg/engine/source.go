@@ -83,9 +83,9 @@ const (
 	// stuckAfter is how late a refresh must be for the loop to be reported as stuck.
 	stuckAfter = 2 * maxTimeout
 	// endedAfter is how much older than the reference of its node the newest sample of a container must
-	// be, for the container to have ended if the API server does not report it as running. The samples
-	// of running containers are up to 15 s apart.
-	endedAfter = 15 * time.Second
+	// be, for the container to have ended if the API server does not report it as running. It is below the usual 15 s
+	// between two samples, so that one sample of the others is enough.
+	endedAfter = 14 * time.Second
 	// parallelQueries is the number of queries that are sent at the same time.
 	parallelQueries = 2
 	// retries is the number of failures in a row that are followed by an early refresh.

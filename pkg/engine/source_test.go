@@ -174,6 +174,21 @@ func TestContainersEnd(t *testing.T) {
 	}
 }
 
+// TestInitContainerEnds checks that the last sample of an init container is not added to the first one of the containers
+// that follow it.
+func TestInitContainerEnds(t *testing.T) {
+	f := newFixture(t, "")
+	f.put("setup", "", -35, 100, -20, 115)
+	f.mustRefresh()
+	f.wantPod("setup 1000 15s")
+
+	f.ended["setup"] = true
+	f.put("app", "", -5, 3)
+	f.putStart("app", -17)
+	f.mustRefresh()
+	f.wantPod("app 250 12s")
+}
+
 func TestEngineLosesRunningContainer(t *testing.T) {
 	f := newFixture(t, "")
 	f.put("app", "", -50, 1, -35, 4)

@@ -16,9 +16,10 @@ const startDelay = 30 * time.Second
 // of the same name. A pod without container statuses counts as current.
 //
 // A container that has just been restarted is ignored: until it has metrics, the last metrics of the
-// whole pod are served. The times of an ambiguous snapshot cannot be compared.
+// whole pod are served, unless they have its init containers instead. The times of an ambiguous snapshot cannot be
+// compared.
 func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
-	hasOne := len(o.Containers) == 0
+	reported, lacksRestarted := 0, false
 	rest := pod.Containers // both are sorted by name
 	for i := range o.Containers {
 		c := &o.Containers[i]
@@ -26,7 +27,9 @@ func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
 			rest = rest[1:]
 		}
 		isReported := len(rest) > 0 && rest[0].Name == c.Name
-		hasOne = hasOne || isReported
+		if isReported {
+			reported++
+		}
 		switch {
 		case !c.Running:
 		case isReported:
@@ -36,7 +39,10 @@ func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
 			}
 		case !c.Restarted || pod.At >= c.StartedAt.Add(startDelay) && !pod.Ambiguous:
 			return false
+		default:
+			lacksRestarted = true
 		}
 	}
-	return hasOne
+	hasOthers := reported < len(pod.Containers) && !pod.Ambiguous
+	return (len(o.Containers) == 0 || reported > 0) && !(lacksRestarted && hasOthers)
 }
