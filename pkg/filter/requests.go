@@ -106,6 +106,7 @@ func (l *requestLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		reject(w, err)
 	} else {
 		removeTimeout(r)
+		removeCompression(r)
 		l.next.ServeHTTP(w, r)
 	}
 	if r.ProtoMajor == 2 { // until then, the response takes memory
@@ -247,6 +248,14 @@ func removeTimeout(r *http.Request) {
 	if query := r.URL.Query(); query.Has("timeout") {
 		query.Del("timeout")
 		r.URL.RawQuery = query.Encode()
+	}
+}
+
+// removeCompression makes the library send its own documents as they are: compressing one takes 0.8 MB until the client
+// has read it, which only responses of metrics.k8s.io count.
+func removeCompression(r *http.Request) {
+	if r.URL.Path == "/metrics" || strings.HasPrefix(r.URL.Path, "/openapi/") {
+		r.Header.Del("Accept-Encoding")
 	}
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"net"
 	"net/http"
 	"runtime"
 	"time"
@@ -8,13 +9,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/apiserver/pkg/authentication/user"
 	apimetrics "k8s.io/apiserver/pkg/endpoints/metrics"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/restclient" // metrics of requests to the API server
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/fair"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
@@ -199,9 +203,27 @@ func (i *instruments) observeAnswerAge(resource string, oldest time.Duration) {
 	i.answerAge.WithLabelValues(resource).Observe(oldest.Seconds())
 }
 
+// maxGathered is how many responses of /metrics there are at the same time. Until its client has read it, each has all
+// metrics: a megabyte, and 0.4 KB for each node.
+const maxGathered = 16
+
 // handler returns the handler of /metrics: these metrics, and those of the API server library, the
-// Go runtime and the process.
+// Go runtime and the process. Clients share the responses. Those without credentials are told apart by their addresses.
 func (i *instruments) handler() http.Handler {
 	apimetrics.Register()
-	return promhttp.HandlerFor(prometheus.Gatherers{legacyregistry.DefaultGatherer, i.registry}, promhttp.HandlerOpts{})
+	all := promhttp.HandlerFor(prometheus.Gatherers{legacyregistry.DefaultGatherer, i.registry}, promhttp.HandlerOpts{})
+	responses := fair.NewPool(maxGathered)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		client, _, _ := net.SplitHostPort(r.RemoteAddr)
+		if u, ok := request.UserFrom(r.Context()); ok && u.GetName() != user.Anonymous {
+			client = fair.UserOf(u)
+		}
+		if !responses.Take(client, 1) {
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "too many requests for "+r.URL.Path, http.StatusTooManyRequests)
+			return
+		}
+		defer responses.Return(client, 1)
+		all.ServeHTTP(w, r)
+	})
 }

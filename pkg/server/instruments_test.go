@@ -3,8 +3,11 @@ package server
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/health/healthtest"
@@ -119,5 +124,55 @@ func TestExposition(t *testing.T) {
 		if n := strings.Count(text, "# TYPE "+name+" "); n != 1 {
 			t.Errorf("got %s %d times, want once", name, n)
 		}
+	}
+}
+
+// stalledResponse is a response whose client does not read.
+type stalledResponse struct {
+	*httptest.ResponseRecorder
+	started chan int // its status, at the first byte
+	end     chan struct{}
+}
+
+func (w *stalledResponse) Write(p []byte) (int, error) {
+	select {
+	case w.started <- w.Code:
+	default:
+	}
+	<-w.end
+	return len(p), nil
+}
+
+// TestClientsShareMetrics checks that clients which do not read /metrics leave responses for others: one gets half of
+// them, the next one half of the rest. Without credentials, an address is a client.
+func TestClientsShareMetrics(t *testing.T) {
+	h, end := newTestInstruments().handler(), make(chan struct{})
+	var responses sync.WaitGroup
+	defer responses.Wait()
+	defer close(end)
+	from := func(address, name string) *http.Request {
+		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+		r.RemoteAddr = address + ":80"
+		return r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: name}))
+	}
+	const namespace = "system:serviceaccount:tenant:"
+	for _, tt := range []struct {
+		address, user string
+		served        int
+	}{
+		{"10.0.0.1", user.Anonymous, 8}, {"10.0.0.2", user.Anonymous, 4}, {"10.0.0.1", namespace + "a", 2},
+		{"10.0.0.9", namespace + "b", 0},
+	} {
+		for n := range tt.served + 1 {
+			w := &stalledResponse{httptest.NewRecorder(), make(chan int, 1), end}
+			responses.Go(func() { h.ServeHTTP(w, from(tt.address, tt.user)) })
+			if got, want := <-w.started, http.StatusOK; (got == want) != (n < tt.served) {
+				t.Errorf("response %d of %s at %s: got status %d", n, tt.user, tt.address, got)
+			}
+		}
+	}
+	w := httptest.NewRecorder()
+	if h.ServeHTTP(w, from("10.0.0.3", "prometheus")); w.Code != http.StatusOK {
+		t.Errorf("another client: got status %d", w.Code)
 	}
 }

@@ -2,17 +2,20 @@ package server
 
 import (
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/net/http2"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 )
@@ -73,6 +76,27 @@ func TestStalledClients(t *testing.T) {
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("a connection whose client does not read is kept")
+	}
+}
+
+// TestOnlyMetricsAreCompressed requests all that the server lists: no response but those of metrics.k8s.io and /nodez takes
+// the memory of a compressor.
+func TestOnlyMetricsAreCompressed(t *testing.T) {
+	client := startReady(t, newCluster(t).config(t))
+	var listed metav1.RootPaths
+	_, body := client.get("/", "root")
+	if err := json.Unmarshal([]byte(body), &listed); err != nil || !slices.Contains(listed.Paths, "/openapi/v2") {
+		t.Fatalf("got %v, %s", err, body)
+	}
+	client.header = http.Header{"Accept-Encoding": {"gzip"}}
+	for _, path := range append(listed.Paths, "/openapi/v3/apis/metrics.k8s.io/v1") {
+		if strings.HasPrefix(path, "/debug/") { // for administrators
+			continue
+		}
+		response, _ := client.get(path, "root")
+		if got := response.Header.Get("Content-Encoding"); got != "" {
+			t.Errorf("%s: got status %d, a response in %s", path, response.StatusCode, got)
+		}
 	}
 }
 
