@@ -9,23 +9,24 @@ copy=build/chart/kube-vitals archive=build/kube-vitals-$version.tgz
 rm -rf build && mkdir -p build/chart
 cp -r charts/kube-vitals build/chart
 
-# set_digest = indentation of the key in values.yaml, value
-set_digest() {
-  sed -i "s|^$1digest: \"\"\$|$1digest: \"$2\"|" $copy/values.yaml
-  grep --quiet "^$1digest: \"$2\"\$" $copy/values.yaml
+# set = file, the start of its line, the end of it
+set_end() {
+  sed -i "s|^\($2\).*|\1$3|" "$copy/$1"
+  grep --quiet "^$2$3\$" "$copy/$1"
 }
-set_digest '  ' "$digest"
-set_digest '    ' "$tests"
-suffix=:v$version
-[ -z "$digest" ] || suffix=@$digest
-sed -i "s|^\(      image: ghcr.io/kube-vitals/kube-vitals\):.*|\1$suffix|" $copy/Chart.yaml
+# The digest is not in values.yaml: a tag of the user would have no effect, and --reuse-values would keep it.
+set_end Chart.yaml '  kube-vitals.io/image-digest: ' "\"$digest\""
+tag=v$version suffix=:v$version
+[ -z "$digest" ] || { tag='' suffix=@$digest; }
+set_end Chart.yaml '      image: ghcr.io/kube-vitals/kube-vitals' "$suffix"
+[ -z "$tests" ] || set_end values.yaml '    tag: v1[0-9.]*' "@$tests"
 "$helm" package $copy --destination build/chart --version "$version" --app-version "$version"
 # Helm writes the current time into the archive, so tar packs it again with the time of the commit.
 tar -C build/chart --extract --touch --file "build/chart/kube-vitals-$version.tgz" --one-top-level=packaged
 tar -C build/chart/packaged --create --sort=name --mtime="@$(git log -1 --format=%ct)" \
   --owner=0 --group=0 --numeric-owner kube-vitals | gzip --no-name >"$archive"
 rm -r build/chart
-HELM=$helm manifests/render.sh "$archive" "$version" >build/kube-vitals.yaml
-"$helm" template kube-vitals "$archive" --kube-version 1.36.0 --set image.tag="v$version" |
+HELM=$helm manifests/render.sh "$archive" "$tag" >build/kube-vitals.yaml
+"$helm" template kube-vitals "$archive" --kube-version 1.36.0 --set image.tag="$tag" |
   sed -n 's/^ *image: *"\{0,1\}\([^"]*\)"\{0,1\}$/\1/p' | sort -u >build/images.txt
 cp .github/openvex.json build/kube-vitals.openvex.json

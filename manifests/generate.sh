@@ -8,7 +8,7 @@ version=$(sed -n 's/^appVersion: //p' "$chart/Chart.yaml")
 
 # render = file, arguments of helm template
 render() {
-  "$folder/render.sh" "$chart" "$version" "${@:2}" >"$folder/$1"
+  "$folder/render.sh" "$chart" "v$version" "${@:2}" >"$folder/$1"
 }
 
 # component = name, templates of its resources

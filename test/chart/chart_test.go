@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -394,15 +395,26 @@ func TestNotes(t *testing.T) {
 		pinned             = "are pinned at first sight"
 		selfSigned         = "does not verify the serving certificate. tls.type=kube-vitals verifies it."
 		skipped            = "remove apiService.insecureSkipTLSVerify"
+		undrainable        = "The PodDisruptionBudget allows no eviction"
+		budget             = "podDisruptionBudget.enabled=true,podDisruptionBudget."
 	)
 	folder := filepath.Join(t.TempDir(), "kube-vitals")
 	must(t, os.CopyFS(folder, os.DirFS(chart)))
 	must(t, os.WriteFile(filepath.Join(folder, "templates", "notes.yaml"),
 		[]byte(`notes: |{{ include (print .Template.BasePath "/NOTES.txt") . | nindent 2 }}`), 0o600))
 	for values, want := range map[string][]string{
-		"":                                     {pin},
-		"args={--kubelet-insecure-tls}":        {unverifiedKubelets},
-		"defaultArgs={--kubelet-insecure-tls}": {unverifiedKubelets},
+		"":                                                                    {pin},
+		"podDisruptionBudget.enabled=true":                                    {pin},
+		budget + "minAvailable=1":                                             {pin, undrainable},
+		budget + "minAvailable=1,replicas=2":                                  {pin},
+		budget + "minAvailable=50%":                                           {pin},
+		budget + "minAvailable=100%":                                          {pin, undrainable},
+		budget + "maxUnavailable=0":                                           {pin, undrainable},
+		budget + "maxUnavailable=0%":                                          {pin, undrainable},
+		budget + "maxUnavailable=1":                                           {pin},
+		"podDisruptionBudget.minAvailable=1":                                  {pin},
+		"args={--kubelet-insecure-tls}":                                       {unverifiedKubelets},
+		"defaultArgs={--kubelet-insecure-tls}":                                {unverifiedKubelets},
 		"args={--deprecated-kubelet-completely-insecure}":                     {unverifiedKubelets},
 		"kubelet.insecureTLS=true":                                            {unverifiedKubelets},
 		"args={--kubelet-insecure-tls=false}":                                 {pin},
@@ -419,7 +431,7 @@ func TestNotes(t *testing.T) {
 		text, err := helm(t, args...)
 		must(t, err)
 		notes := strings.Join(strings.Fields(string(text)), " ")
-		for _, part := range []string{unverifiedKubelets, pin, pinned, selfSigned, skipped} {
+		for _, part := range []string{unverifiedKubelets, pin, pinned, selfSigned, skipped, undrainable} {
 			if got, want := strings.Contains(notes, part), slices.Contains(want, part); got != want {
 				t.Errorf("%s: got notes with %q: %t, want %t", values, part, got, want)
 			}
@@ -891,5 +903,59 @@ func TestImage(t *testing.T) {
 				t.Errorf("got image %v, want %s", got, want)
 			}
 		})
+	}
+}
+
+// TestPackage checks that a release installs its image by digest, unless the values have a tag.
+func TestPackage(t *testing.T) {
+	folder, program := t.TempDir(), "helm"
+	digest, tests := "sha256:"+strings.Repeat("1", 64), "sha256:"+strings.Repeat("2", 64)
+	own := "sha256:" + strings.Repeat("3", 64)
+	program, err := exec.LookPath(program)
+	if err != nil {
+		t.Skip(err)
+	}
+	script := `set -e
+cp -r ../../charts ../../manifests ../../.github "$FOLDER"
+cd "$FOLDER"
+git init --quiet . && git -c user.name=a -c user.email=a@b.example commit --quiet --allow-empty -m a
+charts/package.sh
+cat build/kube-vitals.yaml build/images.txt`
+	packaging := exec.CommandContext(t.Context(), "bash", "-c", script)
+	packaging.Env = append(os.Environ(), "FOLDER="+folder, "HELM="+program, "VERSION=v0.2.3-4-gabc", "DIGEST="+digest,
+		"TESTS_DIGEST="+tests)
+	text, err := packaging.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	const repository = "ghcr.io/kube-vitals/kube-vitals"
+	for _, want := range []string{"image: \"" + repository + "@" + digest + "\"\n", "\n" + repository + "@" + digest + "\n",
+		"registry.k8s.io/kubectl:v1.36.3@" + tests + "\n"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%q is missing in\n%s", want, text)
+		}
+	}
+	archive := filepath.Join(folder, "build", "kube-vitals-0.2.3-4-gabc.tgz")
+	for values, want := range map[string]string{
+		"":                                    repository + "@" + digest,
+		"image.repository=registry.example/v": "registry.example/v@" + digest,
+		"image.repository=registry.example/v,image.tag=dev": "registry.example/v:dev",
+		"image.tag=dev,image.digest=" + own:                 repository + "@" + own,
+		"image.digest=" + own:                               repository + "@" + own,
+		"image.tag=v0.7.2":                                  "",
+		"image.repository=registry.example/v,image.tag=,tests.image.tag=v1.30.0": "registry.example/v@" + digest,
+	} {
+		text, err := helm(t, "template", "kube-vitals", archive, "--namespace", "kube-system", "--kube-version", "1.36.0",
+			"--set", values)
+		if want == "" {
+			if err == nil || !strings.Contains(err.Error(), "is not a version of kube-vitals") {
+				t.Errorf("%s: got error %v", values, err)
+			}
+			continue
+		}
+		must(t, err)
+		if got := parse(t, text).value(t, deployment, container+"image"); got != want {
+			t.Errorf("%s: got image %v, want %s", values, got, want)
+		}
 	}
 }

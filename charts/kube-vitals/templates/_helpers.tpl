@@ -151,14 +151,18 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
-{{/* The image. Only releases and their candidates have a published one, whose tag is the version. */}}
+{{/* The image. Only releases and their candidates have a published one, whose tag is the version. Packages of them have its digest. */}}
 {{- define "kube-vitals.image" -}}
 {{- with .Values.image }}
-{{- if not (or .digest .tag (regexMatch "^[0-9]+[.][0-9]+[.][0-9]+(-(alpha|beta|rc)[.]?[0-9]+)?$" $.Chart.AppVersion)) }}
+{{- $digest := .digest }}
+{{- if not .tag }}
+{{- $digest = default (index $.Chart.Annotations "kube-vitals.io/image-digest") .digest }}
+{{- end }}
+{{- if not (or $digest .tag (regexMatch "^[0-9]+[.][0-9]+[.][0-9]+(-(alpha|beta|rc)[.]?[0-9]+)?$" $.Chart.AppVersion)) }}
 {{- fail (printf "there is no published image of version %s: build and push one with `make image`, and set image.repository and image.tag, or install a release" $.Chart.AppVersion) }}
 {{- end }}
-{{- if .digest }}
-{{- printf "%s@%s" .repository .digest }}
+{{- if $digest }}
+{{- printf "%s@%s" .repository $digest }}
 {{- else }}
 {{- printf "%s:%s" .repository (default (printf "v%s" $.Chart.AppVersion) .tag) }}
 {{- end }}

@@ -140,14 +140,18 @@ Fails for an upgrade that helm would reject too late, after it has changed objec
 - In a release that was metrics-server's until now, the APIServices would refer to a Service without ready pods, or the API
   server would verify pods of metrics-server. Then helm rollback would fail, too: it does not remove the server's caBundle.
   Or helm would delete the APIService, which the new values do not render.
-Nothing fails if helm does not know the cluster, as with helm template: lookup then returns nothing.
+Nothing fails if helm does not know the cluster, as with helm template: lookup then returns nothing. Who creates neither
+APIServices nor RBAC may have permissions in one namespace only, and lookup fails without them.
 */}}
 {{- define "kube-vitals.validateRelease" -}}
 {{- $name := include "kube-vitals.fullname" . }}
 {{- $namespace := include "kube-vitals.namespace" . }}
 {{- $deployment := lookup "apps/v1" "Deployment" $namespace $name | default dict }}
 {{- $set := list }}
-{{- $apiService := lookup "apiregistration.k8s.io/v1" "APIService" "" "v1beta1.metrics.k8s.io" | default dict }}
+{{- $apiService := dict }}
+{{- if or .Values.apiService.create .Values.rbac.create }}
+{{- $apiService = lookup "apiregistration.k8s.io/v1" "APIService" "" "v1beta1.metrics.k8s.io" | default dict }}
+{{- end }}
 {{- $annotations := dig "metadata" "annotations" nil $apiService | default dict }}
 {{- $service := dig "spec" "service" nil $apiService }}
 {{- if and $service (eq .Release.Name (get $annotations "meta.helm.sh/release-name" | default ""))
