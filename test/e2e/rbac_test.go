@@ -12,6 +12,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 )
 
@@ -34,6 +35,17 @@ func TestRBAC(t *testing.T) {
 	r.awaitSecretWrites(t, "patch", 1)
 	r.compare(t)
 	r.testEventsDisabled(t)
+	r.testTenant(t)
+}
+
+// testTenant installs the chart with the permissions of an administrator of one namespace, who creates neither RBAC nor
+// APIServices.
+func (r *rbac) testTenant(t *testing.T) {
+	r.kubectl(t, "create", "namespace", "tenant")
+	r.kubectl(t, "create", "rolebinding", "admin", "--namespace=tenant", "--clusterrole=admin", "--user=tenant")
+	_, err := r.Run(t.Context(), binaries.Helm, "install", "own", r.Chart, "--namespace=tenant", "--kube-as-user=tenant",
+		"--set", "image.tag=dev,rbac.create=false,apiService.create=false,tls.admissionPolicy.enabled=false")
+	must(t, err)
 }
 
 type rbac struct {
