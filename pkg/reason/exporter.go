@@ -22,7 +22,9 @@ func (r Reason) DescribeExporter() Description {
 		return Description{"the exporter does not respond in time", "raise timeout and interval, and " + checkLog}
 	case TLSSelfSigned, TLSAuthority, TLSName, TLSExpired, TLSHandshake:
 		return Description{"the exporter's certificate cannot be verified", checkTLS}
-	case Unauthorized, Forbidden, NotFound, BadStatus, BadFormat, BadHTTP:
+	case Unauthorized, Forbidden:
+		return Description{"the exporter denies access", "let it serve metrics without credentials: kube-vitals sends none"}
+	case NotFound, BadStatus, BadFormat, BadHTTP:
 		return Description{"the exporter's response is not in the text format of Prometheus", checkPath}
 	case Truncated, Undecodable:
 		return Description{"the exporter's response is cut, or has an invalid line", checkLog}

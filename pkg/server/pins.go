@@ -7,11 +7,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/pager"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/pages"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/pins"
 )
@@ -42,13 +41,7 @@ func listNodes(ctx context.Context, client corev1client.NodeInterface) (map[stri
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	nodes := map[string]types.UID{}
-	err := pager.New(pager.SimplePageFunc(func(options metav1.ListOptions) (runtime.Object, error) {
-		return client.List(ctx, options)
-	})).EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
-		node := object.(*corev1.Node)
-		nodes[node.Name] = node.UID
-		return nil
-	})
+	err := pages.Each(ctx, client.List, metav1.ListOptions{}, func(node *corev1.Node) { nodes[node.Name] = node.UID })
 	return nodes, err
 }
 

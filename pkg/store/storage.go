@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -22,7 +21,7 @@ type EphemeralStorage struct {
 // Put stores the storage that a kubelet reports of its node. Pods that are not bound to the node are
 // ignored, and so is what the kubelet measured too long ago. It does not retain scrape.
 func (e *EphemeralStorage) Put(node string, scrape *usage.Scrape) {
-	at := cmp.Or(scrape.Sent, scrape.At)
+	at := sentAt(scrape)
 	r := usage.ResourceReport{At: at, MaxAge: e.MaxAge, Whole: true}
 	r.Containers = make([]usage.ContainerResource, 0, len(scrape.Storage))
 	var pod usage.ContainerResource // of the previous sample

@@ -175,7 +175,7 @@ type StorageSample struct {
 // engine. Its owner reuses it for the next response: a function that receives a *Scrape may read it
 // until the function returns, and copies what it keeps.
 type Scrape struct {
-	At       Time     // when the body of the response, or of a refresh the last response, arrived
+	At       Time     // when the body of a kubelet's response began, or the last response of an engine had arrived
 	Sent     Time     // when the request was sent; 0: not known
 	Date     NodeTime // the Date header: a time between Sent and At, in whole seconds; 0: not known
 	Capacity uint64   // CPU of the node in nanocores, from the API server; set by the source; 0: not known
