@@ -176,7 +176,7 @@ var seed = maphash.MakeSeed()
 func labelHash(series *decode.Series) (hash uint64) {
 	for _, l := range series.Labels {
 		switch string(l.Name) {
-		case "__name__", "cpu": // differ between CPU and memory of the same container
+		case "__name__", "__type__", "__unit__", "cpu": // differ between CPU and memory of the same container
 		default:
 			hash += 31*maphash.Bytes(seed, l.Name) ^ maphash.Bytes(seed, l.Value)
 		}

@@ -174,6 +174,27 @@ func TestContainersEnd(t *testing.T) {
 	}
 }
 
+// TestTypeLabels checks that the memory of a container is that of the series whose CPU is used, with the labels that
+// Prometheus adds with its feature type-and-unit-labels.
+func TestTypeLabels(t *testing.T) {
+	const dead, alive = `,id="/a",image="i",name="a"`, `,id="/b",image="i",name="b"`
+	f := newFixture(t, "preset: cadvisor")
+	put := func(metric, series, kind string, pairs ...float64) {
+		labels := containerLabels("web/app", series+`,__type__="`+kind+`",__unit__="`+kind+`"`)
+		f.putSeries(metric+labels, f.samples(pairs...)...)
+	}
+	const cpu, memory = "container_cpu_usage_seconds_total", "container_memory_working_set_bytes"
+	put(cpu, dead, "counter", -65, 100, -50, 103)
+	put(cpu, alive, "counter", -20, 1, -5, 4)
+	put(memory, dead, "gauge", -50, 900)
+	put(memory, alive, "gauge", -5, 7)
+	f.mustRefresh()
+	f.wantPod("app 200 15s")
+	if p := f.podUsage(); p == nil || p.Containers[0].Memory != 7 {
+		t.Errorf("got %+v, want the memory of the container that runs, 7", p)
+	}
+}
+
 // TestInitContainerEnds checks that the last sample of an init container is not added to the first one of the containers
 // that follow it.
 func TestInitContainerEnds(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kube-vitals/kube-vitals/internal/sim/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/device"
@@ -163,6 +164,30 @@ func TestKubeletsGetOnlyTheirToken(t *testing.T) {
 		if got != test.want || (c.Token == nil) != (test.flags.Token == nil) {
 			t.Errorf("%s: got %q, want %q", name, got, test.want)
 		}
+	}
+}
+
+// TestCredentialsThatKubeletsCannotGet checks that credentials which are not passed on are an error at the start, and not
+// one of each kubelet.
+func TestCredentialsThatKubeletsCannotGet(t *testing.T) {
+	for name, client := range map[string]*rest.Config{
+		"plugin":   {ExecProvider: &clientcmdapi.ExecConfig{Command: "x"}},
+		"provider": {AuthProvider: &clientcmdapi.AuthProviderConfig{Name: "oidc"}},
+		"password": {Username: "u", Password: "p"},
+	} {
+		theirs := kubelet.Config{Token: func(context.Context) (string, error) { return "", nil }}
+		own := kubelet.Config{TLS: rest.TLSClientConfig{CertFile: "c"}}
+		for _, flags := range []kubelet.Config{theirs, own, {PlainHTTP: true}} {
+			if err := checkCredentials(kubeletConfig(flags, client), client); err != nil {
+				t.Errorf("%s: got %v, although kubelets get others", name, err)
+			}
+		}
+		if err := checkCredentials(kubeletConfig(kubelet.Config{}, client), client); err == nil {
+			t.Errorf("%s: got no error, although kubelets get no credentials", name)
+		}
+	}
+	if err := checkCredentials(kubelet.Config{}, &rest.Config{}); err != nil {
+		t.Errorf("without credentials of the API server: got %v", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
@@ -12,6 +13,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -40,7 +42,11 @@ func (a *assembly) addScraper() error {
 			}
 		})
 	}
-	fetcher, err := kubelet.NewClient(kubeletConfig(a.Kubelet, a.client))
+	config := kubeletConfig(a.Kubelet, a.client)
+	if err := checkCredentials(config, a.client); err != nil {
+		return err
+	}
+	fetcher, err := kubelet.NewClient(config)
 	if err != nil {
 		return err
 	}
@@ -115,6 +121,20 @@ func kubeletConfig(c kubelet.Config, client *rest.Config) kubelet.Config {
 	}
 	c.BearerTokenFile, c.BearerToken = client.BearerTokenFile, client.BearerToken
 	return c
+}
+
+// checkCredentials returns an error if kubelets would get no credentials although the API server gets some: those of a
+// plugin are not passed on.
+func checkCredentials(c kubelet.Config, client *rest.Config) error {
+	hasSome := c.PlainHTTP || c.Token != nil || c.BearerToken != "" || c.BearerTokenFile != "" ||
+		c.TLS.CertFile != "" || len(c.TLS.CertData) > 0
+	if hasSome || client.ExecProvider == nil && client.AuthProvider == nil && client.Username == "" {
+		return nil
+	}
+	return &reason.Error{
+		Err:  errors.New("kubelets cannot get the credentials of --kubeconfig, which are of a plugin or a password"),
+		Cure: "set --kubelet-client-certificate and --kubelet-client-key, or --kubelet-service-account",
+	}
 }
 
 // logReloads returns a function that logs that files were reloaded, or why not.
