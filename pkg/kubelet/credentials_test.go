@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"net/http"
 	"sync"
@@ -301,4 +302,27 @@ func TestRotation(t *testing.T) {
 	writeFile(t, dir, "ca", oldCA.PEM()) // removes the new CA; an open connection must not be used either
 	expire(c.credentials.authority)
 	checkError(t, fetchError(t, c, k.node("n7")), reason.TLSAuthority, "unknown authority")
+}
+
+// TestCertificateOfAnotherNode has two nodes with one address, such as a dead one and its successor.
+func TestCertificateOfAnotherNode(t *testing.T) {
+	ca := kubelettest.NewCA()
+	certificate := ca.Issue([]string{"n8"}, loopback, kubelettest.Subject(
+		pkix.Name{Organization: []string{"system:nodes"}, CommonName: "system:node:n8"}))
+	requests := 0
+	k := newKubelet(t, &certificate, func(w http.ResponseWriter, r *http.Request) {
+		requests++
+		serveNode(w, r)
+	})
+	for _, pins := range []Pins{nil, newPins()} {
+		c := newTestClient(t, Config{TLS: rest.TLSClientConfig{CAData: ca.PEM()}, Pins: pins})
+		if err := fetchError(t, c, k.node("n8")); err != nil {
+			t.Error(err)
+		}
+		before := requests
+		checkError(t, fetchError(t, c, k.node("n7")), reason.TLSName, `that of node "n8", which has the same address`)
+		if requests != before {
+			t.Error("the kubelet of another node got a request")
+		}
+	}
 }
