@@ -10,7 +10,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -134,12 +136,22 @@ func (o *options) run(ctx context.Context, examine examiner) error {
 	case errors.Is(err, doctor.ErrUnreachable): // a check says so
 	case err != nil:
 		return fmt.Errorf("the examination was interrupted: %w", err)
-	case report.Summary[doctor.Failed] > 0:
-		o.code = exitBroken
-	case report.Summary[doctor.Skipped] < len(report.Checks)-1: // more than the API server was examined
-		o.code = exitHealthy
+	default:
+		o.code = exitCode(report)
 	}
 	return nil
+}
+
+// exitCode returns the exit code of a whole report.
+func exitCode(r *doctor.Report) int {
+	examined := func(c doctor.Check) bool { return c.Status != doctor.Skipped && c.Reason != doctor.RequestFailed }
+	switch {
+	case r.Summary[doctor.Failed] > 0:
+		return exitBroken
+	case slices.ContainsFunc(r.Checks[1:], examined): // more than the API server
+		return exitHealthy
+	}
+	return exitUnexamined
 }
 
 // complete sets how to reach the cluster. It reports all wrong flags at once.
@@ -152,8 +164,26 @@ func (o *options) complete() (err error) {
 		errs = append(errs, fmt.Errorf("--timeout must be above 0, but is %v", o.config.Timeout))
 	}
 	o.config.Version = version
+	if o.context != "" {
+		o.config.KubectlFlags, o.config.HelmFlags = " --context="+quote(o.context), " --kube-context="+quote(o.context)
+	}
+	if o.kubeconfig != "" {
+		o.config.KubectlFlags += " --kubeconfig=" + quote(o.kubeconfig)
+		o.config.HelmFlags += " --kubeconfig=" + quote(o.kubeconfig)
+	}
 	o.config.Client, _, err = o.connect()
 	return errors.Join(append(errs, err)...)
+}
+
+// plain matches texts that shells read as they are.
+var plain = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
+
+// quote returns a text as an argument of a shell.
+func quote(text string) string {
+	if plain.MatchString(text) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // connect returns how to reach the cluster, and the namespace of the context.

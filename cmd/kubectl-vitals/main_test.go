@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/kube-vitals/kube-vitals/pkg/doctor"
 )
 
 func TestFlags(t *testing.T) {
@@ -171,5 +173,54 @@ func TestKrewManifest(t *testing.T) {
 	}
 	if !published {
 		t.Errorf("a release does not publish the manifest: %+v", config.Release.ExtraFiles)
+	}
+}
+
+// TestCommandsNameTheCluster checks that commands of a report are for the cluster that was examined.
+func TestCommandsNameTheCluster(t *testing.T) {
+	api := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/version" && r.URL.Path != "/api" {
+			out.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(out, `{"kind": "Status", "apiVersion": "v1", "code": 404, "reason": "NotFound"}`)
+			return
+		}
+		fmt.Fprint(out, "{}")
+	}))
+	t.Cleanup(api.Close)
+	file := filepath.Join(t.TempDir(), "it's")
+	content := strings.ReplaceAll(kubeconfig, "https://127.0.0.1:1", api.URL)
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	quoted := "'" + strings.ReplaceAll(file, "'", `'\''`) + "'"
+	for _, tt := range []struct{ command, want string }{
+		{"doctor", "kubectl vitals preflight --context=c --kubeconfig=" + quoted + "\n"},
+		{"preflight", ",image.tag=TAG --create-namespace --kube-context=c --kubeconfig=" + quoted + "\n"},
+	} {
+		var out, errOut bytes.Buffer
+		run(t.Context(), []string{tt.command, "--kubeconfig=" + file, "--context=c"}, &out, &errOut)
+		if !strings.Contains(out.String(), tt.want) {
+			t.Errorf("%s: %q is missing in\n%s%s", tt.command, tt.want, out.String(), errOut.String())
+		}
+	}
+}
+
+// TestExitCode checks that a cluster of which only the API server could be examined is not healthy.
+func TestExitCode(t *testing.T) {
+	reached := doctor.Check{Status: doctor.OK}
+	for name, tt := range map[string]struct {
+		check doctor.Check
+		want  int
+	}{
+		"ok":      {doctor.Check{Status: doctor.OK}, exitHealthy},
+		"warning": {doctor.Check{Status: doctor.Warning, Reason: "incomplete"}, exitHealthy},
+		"failed":  {doctor.Check{Status: doctor.Failed}, exitBroken},
+		"skipped": {doctor.Check{Status: doctor.Skipped}, exitUnexamined},
+		"timeout": {doctor.Check{Status: doctor.Warning, Reason: doctor.RequestFailed}, exitUnexamined},
+	} {
+		r := &doctor.Report{Checks: []doctor.Check{reached, tt.check}, Summary: map[doctor.Status]int{tt.check.Status: 1}}
+		if got := exitCode(r); got != tt.want {
+			t.Errorf("%s: got %d, want %d", name, got, tt.want)
+		}
 	}
 }

@@ -59,12 +59,12 @@ func (d *doctor) checkAPIServer(ctx context.Context, c Check) []Check {
 	}
 	switch c.last = true; {
 	case apierrors.IsUnauthorized(err), err != nil && strings.Contains(err.Error(), `"system:anonymous"`):
-		return c.Fail(unauthorizedUser, "%s does not accept the credentials of the kubeconfig, or it has none", d.Client.Host)
+		return c.Fail(unauthorizedUser, "%s does not accept the credentials of the kubeconfig, or it has none", d.host())
 	case err != nil && !apierrors.IsForbidden(err): // authenticated, and that is enough
-		return c.Fail(apiServerUnreachable, "%s cannot be used: %v", d.Client.Host, err)
+		return c.Fail(apiServerUnreachable, "%s cannot be used: %v", d.host(), err)
 	}
 	c.last = false
-	return c.OK("Kubernetes %s at %s", cmp.Or(version.GitVersion, "of unknown version"), d.Client.Host)
+	return c.OK("Kubernetes %s at %s", cmp.Or(version.GitVersion, "of unknown version"), d.host())
 }
 
 func (d *doctor) checkAggregation(ctx context.Context, c Check) []Check {

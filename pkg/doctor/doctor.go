@@ -8,6 +8,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -21,6 +22,9 @@ type Config struct {
 	Namespace string        // of kube-vitals; empty: found by the APIServices
 	Timeout   time.Duration // of one request
 	Version   string        // of this program
+
+	// KubectlFlags and HelmFlags choose the cluster, such as " --context=staging". Empty: the default one.
+	KubectlFlags, HelmFlags string
 
 	// Steps returns the steps that follow those of the API server. By default, they are those of an installed server.
 	Steps func(kubernetes.Interface) []Step
@@ -92,6 +96,28 @@ func Examine(ctx context.Context, c Config) (*Report, error) {
 	return report, ctx.Err()
 }
 
+// Aim adds the flags that choose the examined cluster to the commands among the lines of a text: those that begin with
+// kubectl or helm.
+func (c *Config) Aim(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, "kubectl ") {
+			lines[i] += c.KubectlFlags
+		} else if strings.HasPrefix(line, "helm ") {
+			lines[i] += c.HelmFlags
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// host returns the address of the API server as it can be shown: without a password.
+func (d *doctor) host() string {
+	if u, err := url.Parse(d.Client.Host); err == nil && u.User != nil {
+		return u.Redacted()
+	}
+	return d.Client.Host
+}
+
 // run runs a step and reports whether the next ones make sense.
 func (d *doctor) run(ctx context.Context, s Step) bool {
 	if d.Start != nil {
@@ -99,6 +125,7 @@ func (d *doctor) run(ctx context.Context, s Step) bool {
 	}
 	proceed := true
 	for _, c := range s.Run(ctx, Check{ID: s.ID, Title: s.Title}) {
+		c.Cure = d.Aim(c.Cure)
 		d.report.Checks = append(d.report.Checks, c)
 		d.report.Summary[c.Status]++
 		if d.Done != nil {

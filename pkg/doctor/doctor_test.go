@@ -113,6 +113,16 @@ func TestNodezCredentials(t *testing.T) {
 	}
 }
 
+// TestPasswordOfServer checks that a password in the address of the API server is not shown.
+func TestPasswordOfServer(t *testing.T) {
+	w := newWorld(t)
+	w.client.Host = strings.Replace(w.client.Host, "://", "://ci:s3cret@", 1)
+	report, text := w.examine(t)
+	if strings.Contains(text+report.Checks[0].Seen, "s3cret") || !strings.Contains(text, "://ci:xxxxx@") {
+		t.Errorf("got\n%s", text)
+	}
+}
+
 // find returns the first check with an ID that is not ok, or else the first one.
 func find(r *Report, id string) (found Check) {
 	for _, c := range r.Checks {

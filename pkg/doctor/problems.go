@@ -8,6 +8,9 @@ type Problem struct {
 	Cure   string // a line that begins with a command can be pasted; empty if another check has the cure
 }
 
+// RequestFailed is the reason of checks that were not possible because a request failed.
+const RequestFailed = "request-failed"
+
 const (
 	upgrade  = "restore it, for example with helm upgrade"
 	describe = "see the pod's events and log:\nkubectl --namespace NAMESPACE describe pod POD\n" +
@@ -18,7 +21,7 @@ const (
 var (
 	apiServerUnreachable = Problem{"api-server-unreachable", "check --kubeconfig and --context, and kubectl get nodes"}
 	unauthorizedUser     = Problem{"user-unauthorized", "log in again, or check the credentials in the kubeconfig"}
-	requestFailed        = Problem{"request-failed", "try again, or with a longer --timeout, and see the API server's log"}
+	requestFailed        = Problem{RequestFailed, "try again, or with a longer --timeout, and see the API server's log"}
 	noPermission         = Problem{"no-permission", "run it as a user with this permission to include the check"}
 	noServer             = Problem{"no-server", ""}
 	noConnection         = Problem{"no-connection", ""}

@@ -59,6 +59,9 @@ func (p *preflight) checkOwner(ctx context.Context, c doctor.Check) (checks []do
 		seen = fmt.Sprintf("%s is served by Service %s", a.Metadata.Name, served)
 	}
 	unknown := p.findInstalled(ctx, &served, cmp.Or(p.Namespace, served.Namespace))
+	if unknown != nil && doctor.IsOurs(&a.Metadata) {
+		served.Kind = doctor.KubeVitals
+	}
 	if p.release == nil && err == nil {
 		if p.server = served; served.Kind == doctor.KubeVitals {
 			p.release = new(releaseOf(&a.Metadata))
@@ -72,10 +75,12 @@ func (p *preflight) checkOwner(ctx context.Context, c doctor.Check) (checks []do
 	}
 	switch {
 	case apierrors.IsNotFound(err):
+		p.v1beta1Free = true
 		return append(checks, c.OK("no server has the APIService v1beta1.metrics.k8s.io")...)
 	case err != nil:
 		return append(checks, c.Denied(err)...)
 	case served.Kind == doctor.KubeVitals:
+		p.v1beta1Free = true
 		return append(checks, c.OK("%s", seen)...)
 	}
 	o := p.ownerOf(served, &a.Metadata)
@@ -163,9 +168,10 @@ var owners = []owner{
 func (p *preflight) ownerOf(server doctor.Server, o *metav1.ObjectMeta) owner {
 	r := releaseOf(o)
 	for _, known := range owners {
-		matches := hasMark(o, known.mark) || slices.ContainsFunc(o.ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
-			return "field manager "+f.Manager == known.mark
-		})
+		matches := hasMark(o, known.mark) || known.mark == vitalsMark && doctor.IsOurs(o) ||
+			slices.ContainsFunc(o.ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
+				return "field manager "+f.Manager == known.mark
+			})
 		if matches && (known.distribution == "" || known.distribution == p.distribution) &&
 			(!known.unreleased || r.name == "") {
 			known.name += " (" + known.mark + ")"

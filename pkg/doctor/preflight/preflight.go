@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kube-vitals/kube-vitals/pkg/doctor"
@@ -52,6 +54,7 @@ type preflight struct {
 	selfSigned   bool     // some of them have signed their own
 	server       doctor.Server
 	release      *helmRelease // of kube-vitals; nil: it is not installed
+	v1beta1Free  bool         // or kube-vitals has it, so the values of a preset for a provider's server do not fit
 	install      *doctor.Install
 }
 
@@ -77,7 +80,7 @@ func Examine(ctx context.Context, c doctor.Config) (*doctor.Report, error) {
 	return report, err
 }
 
-func (p *preflight) checkInstall(_ context.Context, c doctor.Check) []doctor.Check {
+func (p *preflight) checkInstall(ctx context.Context, c doctor.Check) []doctor.Check {
 	values := slices.Clone(p.values)
 	switch { // what was seen counts more than what is usual for the distribution
 	case p.selfSigned:
@@ -85,13 +88,13 @@ func (p *preflight) checkInstall(_ context.Context, c doctor.Check) []doctor.Che
 	case p.verified:
 		values = slices.DeleteFunc(values, func(value string) bool { return value == pin })
 	}
-	if slices.Contains(values, noAPIService) {
+	if p.v1beta1Free || slices.Contains(values, noAPIService) {
 		values = slices.DeleteFunc(values, func(value string) bool { return value == onlyV1 })
 	}
 	slices.Sort(values)
 	values = slices.Compact(values)
-	cure := p.command(values)
-	p.install = &doctor.Install{Distribution: p.distribution, Presets: p.presets, Command: cure}
+	cure := p.command(ctx, values)
+	p.install = &doctor.Install{Distribution: p.distribution, Presets: p.presets, Command: p.Aim(cure)}
 	if cure == "" {
 		cure = "not by helm: update it as it was installed, with kubectl apply or a GitOps tool, and these values: " +
 			cmp.Or(strings.Join(values, ", "), "the default ones")
@@ -117,7 +120,7 @@ func (p *preflight) checkInstall(_ context.Context, c doctor.Check) []doctor.Che
 var released = regexp.MustCompile(`^v\d+\.\d+\.\d+$`)
 
 // command returns that of helm, or "" if kube-vitals is installed without it. Without a release, it needs a checkout.
-func (p *preflight) command(values []string) string {
+func (p *preflight) command(ctx context.Context, values []string) string {
 	chart, image := "charts/kube-vitals", " --set image.repository=REGISTRY/kube-vitals,image.tag=TAG"
 	if released.MatchString(p.Version) {
 		chart = "oci://ghcr.io/kube-vitals/charts/kube-vitals --version " + strings.TrimPrefix(p.Version, "v")
@@ -129,7 +132,13 @@ func (p *preflight) command(values []string) string {
 	} else if r != nil {
 		run, namespace = "helm upgrade "+r.name+" "+chart+" --reset-then-reuse-values", r.namespace
 	}
-	run += " --namespace " + command.Name(cmp.Or(namespace, "kube-system"), "NAMESPACE") + image
+	namespace = command.Name(cmp.Or(namespace, "kube-system"), "NAMESPACE")
+	run += " --namespace " + namespace + image
+	if p.release == nil { // without need, helm would fail without the permission to create it
+		if _, err := p.kube.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+			run += " --create-namespace"
+		}
+	}
 	for _, value := range values {
 		if strings.Contains(value, "[") { // shells would expand it
 			value = "'" + value + "'"

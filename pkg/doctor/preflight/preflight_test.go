@@ -64,6 +64,7 @@ func newWorld(t *testing.T) *world {
 		return nil
 	})
 	w.objects["/api"] = map[string]any{}
+	w.objects["/api/v1/namespaces/kube-system"] = &corev1.Namespace{}
 	w.objects[bindings] = &rbacv1.ClusterRoleBindingList{}
 	w.objects["/version"] = map[string]string{"gitVersion": "v1.36.3"}
 	w.objects[configMaps+"extension-apiserver-authentication"] = &corev1.ConfigMap{Data: map[string]string{
@@ -363,6 +364,19 @@ func TestDistributions(t *testing.T) {
 				" --set 'extraVolumes[0].configMap.name=kubelet-serving-ca' --set 'extraVolumes[0].name=kubelet-ca'" +
 				" --set kubelet.certificateAuthority=/etc/kube-vitals/kubelet-ca/ca-bundle.crt" +
 				" --set securityContext.runAsGroup=null --set securityContext.runAsUser=null",
+		},
+		"OpenShift without monitoring": {
+			world:   func(w *world) { w.signed("a").Labels["node.openshift.io/os_id"] = "rhel" },
+			presets: []string{"openshift"}, owner: doctor.OK,
+			flags: " --set 'extraVolumeMounts[0].mountPath=/etc/kube-vitals/kubelet-ca'" +
+				" --set 'extraVolumeMounts[0].name=kubelet-ca' --set 'extraVolumeMounts[0].readOnly=true'" +
+				" --set 'extraVolumes[0].configMap.name=kubelet-serving-ca' --set 'extraVolumes[0].name=kubelet-ca'" +
+				" --set kubelet.certificateAuthority=/etc/kube-vitals/kubelet-ca/ca-bundle.crt" +
+				" --set securityContext.runAsGroup=null --set securityContext.runAsUser=null",
+		},
+		"GKE where v1beta1 is free": {
+			world:   func(w *world) { w.signed("a").Status.NodeInfo.KubeletVersion = "v1.36.3-gke.1000" },
+			presets: []string{"gke"}, owner: doctor.OK,
 		},
 		"MicroK8s": {
 			world: func(w *world) {
@@ -732,6 +746,15 @@ func TestInstalledBeside(t *testing.T) {
 			w.v1(label("addonmanager.kubernetes.io/mode", "Reconcile"))
 			w.bind("kube-system", "kube-vitals", ours("vitals", "kube-vitals"))
 		}, upgrade + " --set apiService.create=false", "kube-system/kube-vitals"},
+		"instead of the server of GKE": {func(w *world) {
+			w.nodes[0].Status.NodeInfo.KubeletVersion = "v1.36.3-gke.1000"
+			w.metricsServer("kube-system", "kube-vitals", ours("vitals", "kube-vitals"))
+			w.bind("kube-system", "kube-vitals", ours("vitals", "kube-vitals"))
+		}, upgrade, "kube-system/kube-vitals"},
+		"nameOverride, without the permission to list bindings": {func(w *world) {
+			w.forbid(bindings)
+			w.metricsServer("kube-system", "metrics-server", ours("vitals", "metrics-server"))
+		}, upgrade, "kube-system/metrics-server"},
 		"without APIServices": {func(w *world) { w.bind("kube-system", "kube-vitals", ours("vitals", "kube-vitals")) },
 			upgrade, "kube-system/kube-vitals"},
 		"nameOverride": {func(w *world) {
@@ -777,6 +800,20 @@ func TestInstalledBeside(t *testing.T) {
 	}
 }
 
+// TestTakenOver examines a release with nameOverride whose v1beta1 leads to another server: it is not that server.
+func TestTakenOver(t *testing.T) {
+	t.Parallel()
+	meta := release("vitals")
+	meta.Labels = map[string]string{"app.kubernetes.io/name": "metrics", "helm.sh/chart": "kube-vitals-0.2.0"}
+	w := newWorld(t)
+	w.signed("a")
+	w.bind("kube-system", "vitals-metrics", meta)
+	w.metricsServer("kube-system", "metrics-server", meta)
+	if r := w.examine(); strings.Contains(r.text, "helm uninstall") || !strings.Contains(r.text, "kubectl vitals doctor") {
+		t.Errorf("got\n%s", r.text)
+	}
+}
+
 // TestDevelopmentVersion checks that a version without a release uses the chart of a checkout.
 func TestDevelopmentVersion(t *testing.T) {
 	t.Parallel()
@@ -819,7 +856,9 @@ func TestNamespace(t *testing.T) {
 		w := newWorld(t)
 		w.signed("a")
 		w.namespace = namespace
-		if got := w.examine().Install.Command; !strings.Contains(got, " --namespace "+want) {
+		got := w.examine().Install.Command
+		if !strings.Contains(got, " --namespace "+want) ||
+			strings.Contains(got, " --create-namespace") != (want == "team-a" || want == "NAMESPACE") {
 			t.Errorf("%q: got %s", namespace, got)
 		}
 	}
