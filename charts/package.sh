@@ -16,6 +16,7 @@ set_end() {
 }
 # The digest is not in values.yaml: a tag of the user would have no effect, and --reuse-values would keep it.
 set_end Chart.yaml '  kube-vitals.io/image-digest: ' "\"$digest\""
+case $version in *-*) set_end Chart.yaml '  artifacthub.io/prerelease: ' '"true"' ;; esac
 tag=v$version suffix=:v$version
 [ -z "$digest" ] || { tag='' suffix=@$digest; }
 set_end Chart.yaml '      image: ghcr.io/kube-vitals/kube-vitals' "$suffix"

@@ -144,7 +144,9 @@ func (o *options) run(ctx context.Context, examine examiner) error {
 
 // exitCode returns the exit code of a whole report.
 func exitCode(r *doctor.Report) int {
-	examined := func(c doctor.Check) bool { return c.Status != doctor.Skipped && c.Reason != doctor.RequestFailed }
+	examined := func(c doctor.Check) bool { // the last step of preflight follows from the others
+		return c.Status != doctor.Skipped && c.Reason != doctor.RequestFailed && c.ID != preflight.InstallStep
+	}
 	switch {
 	case r.Summary[doctor.Failed] > 0:
 		return exitBroken

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/kube-vitals/kube-vitals/pkg/doctor"
+	"github.com/kube-vitals/kube-vitals/pkg/doctor/preflight"
 )
 
 func TestFlags(t *testing.T) {
@@ -213,9 +214,10 @@ func TestExitCode(t *testing.T) {
 		want  int
 	}{
 		"ok":      {doctor.Check{Status: doctor.OK}, exitHealthy},
-		"warning": {doctor.Check{Status: doctor.Warning, Reason: "incomplete"}, exitHealthy},
+		"warning": {doctor.Check{Status: doctor.Warning, Reason: "requests-pending"}, exitHealthy},
 		"failed":  {doctor.Check{Status: doctor.Failed}, exitBroken},
 		"skipped": {doctor.Check{Status: doctor.Skipped}, exitUnexamined},
+		"install": {doctor.Check{Status: doctor.Warning, ID: preflight.InstallStep, Reason: "incomplete"}, exitUnexamined},
 		"timeout": {doctor.Check{Status: doctor.Warning, Reason: doctor.RequestFailed}, exitUnexamined},
 	} {
 		r := &doctor.Report{Checks: []doctor.Check{reached, tt.check}, Summary: map[doctor.Status]int{tt.check.Status: 1}}

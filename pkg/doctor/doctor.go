@@ -8,7 +8,6 @@ package doctor
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -112,7 +111,7 @@ func (c *Config) Aim(text string) string {
 
 // host returns the address of the API server as it can be shown: without a password.
 func (d *doctor) host() string {
-	if u, err := url.Parse(d.Client.Host); err == nil && u.User != nil {
+	if u, _, err := rest.DefaultServerUrlFor(d.Client); err == nil && u.User != nil {
 		return u.Redacted()
 	}
 	return d.Client.Host

@@ -195,8 +195,8 @@ func TestTypeLabels(t *testing.T) {
 	}
 }
 
-// TestInitContainerEnds checks that the last sample of an init container is not added to the first one of the containers
-// that follow it.
+// TestInitContainerEnds checks that the last sample of an init container is not added to the first one of the
+// containers that follow it.
 func TestInitContainerEnds(t *testing.T) {
 	f := newFixture(t, "")
 	f.put("setup", "", -35, 100, -20, 115)

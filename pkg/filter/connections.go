@@ -67,7 +67,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: accepted, listener: l, address: addressOf(accepted.RemoteAddr().String())}
+	c := &conn{Conn: accepted, listener: l, address: AddressOf(accepted.RemoteAddr().String())}
 	l.mu.Lock()
 	if c.client = l.clients[c.address]; c.client == nil {
 		c.client = &client{}
@@ -78,8 +78,9 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// addressOf returns the part of an address with a port that one client has. Texts without an address are equal.
-func addressOf(text string) netip.Prefix {
+// AddressOf returns the part of an address with a port that one client has: an address of IPv4, or a network of IPv6
+// with 64 bits. Texts without an address are equal.
+func AddressOf(text string) netip.Prefix {
 	at, _ := netip.ParseAddrPort(text)
 	address := at.Addr().Unmap().WithZone("")
 	prefix, _ := address.Prefix(min(64, address.BitLen()))

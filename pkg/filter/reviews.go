@@ -53,7 +53,7 @@ func shareTokenReviews(next authenticator.Request) authenticator.Request {
 		hash := maphash.Comparable(seed, [2]string{token, protocol})
 		name, isKnown := known.Get(hash)
 		if !isKnown {
-			name = "address " + addressOf(r.RemoteAddr).String()
+			name = "address " + AddressOf(r.RemoteAddr).String()
 		}
 		done, err := turns.Take(r.Context(), name.(string))
 		if err != nil {

@@ -118,14 +118,14 @@ func (t *transport) tlsConfig(host string) *tls.Config {
 	return c
 }
 
-// nodeUser begins the common name of certificates that kubelets request from the API server, as the user name of a node.
+// nodeUser begins the common name of certificates that kubelets request from the API server: the node's user name.
 const nodeUser = "system:node:"
 
 // verify verifies the certificates that a kubelet shows like crypto/tls: the first one must be a valid
 // server certificate, must lead to one of the roots through the others, and must be for the right name.
-// Here, that of the host that was dialed or that of the node suffices, but no certificate that names another node: a node
-// that is gone may have had the same address. It returns the key of a self-signed
-// certificate, which must be pinned, or "" if a CA verified the certificate.
+// Here, that of the host that was dialed or that of the node suffices, but no certificate that names another node:
+// a node that is gone may have had the same address. It returns the key of a self-signed certificate, which must be
+// pinned, or "" if a CA verified the certificate.
 //
 // Only certificates that kubelets sign themselves can be pinned, and then their validity does not
 // matter: a kubelet does not renew such a certificate. A CA renews its certificates with new keys,
@@ -155,10 +155,8 @@ func (t *transport) verify(host string, certificates []*x509.Certificate) (key s
 	if err = leaf.VerifyHostname(host); err != nil && leaf.VerifyHostname(t.node) != nil {
 		return "", &reason.Error{Reason: reason.TLSName, Err: fmt.Errorf("%q, nor for the node's name", err.Error())}
 	}
-	if owner, ok := strings.CutPrefix(leaf.Subject.CommonName, nodeUser); ok && owner != t.node {
-		return "", &reason.Error{Reason: reason.TLSName,
-			Err:  fmt.Errorf("it is that of node %q, which has the same address", owner),
-			Cure: "correct the addresses of the two nodes, or delete the Node that no longer exists"}
+	if owner, ok := strings.CutPrefix(leaf.Subject.CommonName, nodeUser); ok && !strings.EqualFold(owner, t.node) {
+		return "", &reason.Error{Reason: reason.TLSName, Err: fmt.Errorf("it is that of node %q", owner)}
 	}
 	return key, nil
 }

@@ -320,7 +320,7 @@ func TestCertificateOfAnotherNode(t *testing.T) {
 			t.Error(err)
 		}
 		before := requests
-		checkError(t, fetchError(t, c, k.node("n7")), reason.TLSName, `that of node "n8", which has the same address`)
+		checkError(t, fetchError(t, c, k.node("n7")), reason.TLSName, `it is that of node "n8"`)
 		if requests != before {
 			t.Error("the kubelet of another node got a request")
 		}

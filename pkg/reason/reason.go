@@ -111,8 +111,9 @@ func descriptions() map[Reason]Description { //nolint:funlen // a table
 		TLSAuthority: {"the kubelet's certificate is signed by an unknown authority",
 			"set --kubelet-certificate-authority to the CA that signed it"},
 		TLSName: {"the kubelet's certificate is for other names",
-			"set serverTLSBootstrap in the kubelet's configuration to get a certificate for its names and addresses, " +
-				"or set --kubelet-preferred-address-types to an address of the certificate"},
+			"if it is that of another node, correct the addresses of both or delete the Node that is gone; else set " +
+				"serverTLSBootstrap in the kubelet's configuration to get a certificate for its names and addresses, or " +
+				"set --kubelet-preferred-address-types to an address of the certificate"},
 		TLSExpired: {"the kubelet's certificate has expired or is not yet valid",
 			"renew it, and check the clocks of both sides"},
 		TLSHandshake: {"the TLS handshake with the kubelet fails",

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"net"
 	"net/http"
 	"runtime"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/restclient" // metrics of requests to the API server
 
+	"github.com/kube-vitals/kube-vitals/pkg/filter"
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/fair"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
@@ -203,20 +203,21 @@ func (i *instruments) observeAnswerAge(resource string, oldest time.Duration) {
 	i.answerAge.WithLabelValues(resource).Observe(oldest.Seconds())
 }
 
-// maxGathered is how many responses of /metrics there are at the same time. Until its client has read it, each has all
-// metrics: a megabyte, and 0.4 KB for each node.
-const maxGathered = 16
+// maxGathered is how many responses of /metrics there are at the same time, for clients with credentials and for
+// others. Until its client has read it, each has all metrics: a megabyte, and 0.4 KB for each node.
+const maxGathered = 8
 
 // handler returns the handler of /metrics: these metrics, and those of the API server library, the
-// Go runtime and the process. Clients share the responses. Those without credentials are told apart by their addresses.
+// Go runtime and the process. Users share the responses. Clients without credentials have others, and are told apart by
+// their addresses.
 func (i *instruments) handler() http.Handler {
 	apimetrics.Register()
 	all := promhttp.HandlerFor(prometheus.Gatherers{legacyregistry.DefaultGatherer, i.registry}, promhttp.HandlerOpts{})
-	responses := fair.NewPool(maxGathered)
+	named, anonymous := fair.NewPool(maxGathered), fair.NewPool(maxGathered)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		client, _, _ := net.SplitHostPort(r.RemoteAddr)
+		responses, client := anonymous, filter.AddressOf(r.RemoteAddr).String()
 		if u, ok := request.UserFrom(r.Context()); ok && u.GetName() != user.Anonymous {
-			client = fair.UserOf(u)
+			responses, client = named, fair.UserOf(u)
 		}
 		if !responses.Take(client, 1) {
 			w.Header().Set("Retry-After", "1")

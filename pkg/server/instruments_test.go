@@ -144,7 +144,7 @@ func (w *stalledResponse) Write(p []byte) (int, error) {
 }
 
 // TestClientsShareMetrics checks that clients which do not read /metrics leave responses for others: one gets half of
-// them, the next one half of the rest. Without credentials, an address is a client.
+// them, the next one half of the rest. Without credentials, an address is a client, and they leave others alone.
 func TestClientsShareMetrics(t *testing.T) {
 	h, end := newTestInstruments().handler(), make(chan struct{})
 	var responses sync.WaitGroup
@@ -160,8 +160,9 @@ func TestClientsShareMetrics(t *testing.T) {
 		address, user string
 		served        int
 	}{
-		{"10.0.0.1", user.Anonymous, 8}, {"10.0.0.2", user.Anonymous, 4}, {"10.0.0.1", namespace + "a", 2},
-		{"10.0.0.9", namespace + "b", 0},
+		{"10.0.0.1", user.Anonymous, 4}, {"10.0.0.2", user.Anonymous, 2}, {"10.0.0.3", user.Anonymous, 1},
+		{"10.0.0.4", user.Anonymous, 1}, {"10.0.0.5", user.Anonymous, 0},
+		{"10.0.0.1", namespace + "a", 4}, {"10.0.0.9", namespace + "b", 0},
 	} {
 		for n := range tt.served + 1 {
 			w := &stalledResponse{httptest.NewRecorder(), make(chan int, 1), end}

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
@@ -13,7 +12,6 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
-	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -43,8 +41,9 @@ func (a *assembly) addScraper() error {
 		})
 	}
 	config := kubeletConfig(a.Kubelet, a.client)
-	if err := checkCredentials(config, a.client); err != nil {
-		return err
+	if !passesCredentials(config, a.client) {
+		klog.Background().Info("Kubelets get no credentials: those of --kubeconfig are of a plugin, or a password. If they " +
+			"need some, set --kubelet-client-certificate and --kubelet-client-key, or --kubelet-service-account")
 	}
 	fetcher, err := kubelet.NewClient(config)
 	if err != nil {
@@ -123,18 +122,12 @@ func kubeletConfig(c kubelet.Config, client *rest.Config) kubelet.Config {
 	return c
 }
 
-// checkCredentials returns an error if kubelets would get no credentials although the API server gets some: those of a
-// plugin are not passed on.
-func checkCredentials(c kubelet.Config, client *rest.Config) error {
-	hasSome := c.PlainHTTP || c.Token != nil || c.BearerToken != "" || c.BearerTokenFile != "" ||
-		c.TLS.CertFile != "" || len(c.TLS.CertData) > 0
-	if hasSome || client.ExecProvider == nil && client.AuthProvider == nil && client.Username == "" {
-		return nil
-	}
-	return &reason.Error{
-		Err:  errors.New("kubelets cannot get the credentials of --kubeconfig, which are of a plugin or a password"),
-		Cure: "set --kubelet-client-certificate and --kubelet-client-key, or --kubelet-service-account",
-	}
+// passesCredentials reports whether kubelets get credentials if the API server gets some: those of a plugin, and a
+// password, are not passed on.
+func passesCredentials(c kubelet.Config, client *rest.Config) bool {
+	return c.PlainHTTP || c.Token != nil || c.BearerToken != "" || c.BearerTokenFile != "" ||
+		c.TLS.CertFile != "" || len(c.TLS.CertData) > 0 ||
+		client.ExecProvider == nil && client.AuthProvider == nil && client.Username == ""
 }
 
 // logReloads returns a function that logs that files were reloaded, or why not.

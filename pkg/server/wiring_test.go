@@ -79,8 +79,8 @@ func TestStalledClients(t *testing.T) {
 	}
 }
 
-// TestOnlyMetricsAreCompressed requests all that the server lists: no response but those of metrics.k8s.io and /nodez takes
-// the memory of a compressor.
+// TestOnlyMetricsAreCompressed requests all that the server lists: no response but those of metrics.k8s.io takes the
+// memory of a compressor.
 func TestOnlyMetricsAreCompressed(t *testing.T) {
 	client := startReady(t, newCluster(t).config(t))
 	var listed metav1.RootPaths

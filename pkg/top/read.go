@@ -182,7 +182,11 @@ func (r *reader) named(rows []*row, of func(*row) *row) []*row {
 	})
 	for _, name := range r.Names {
 		if !found[name] {
-			r.note("there is no %s %q%s", strings.TrimSuffix(r.Kind, "s"), name, r.where(r.Kind))
+			what := r.Kind
+			if what != r.resource() { // rows of what has no pods do not exist
+				what = "pods of " + strings.TrimSuffix(what, "s")
+			}
+			r.note("found no %s %q%s", what, name, r.where(r.resource()))
 		}
 	}
 	return rows

@@ -191,7 +191,7 @@ func TestContainers(t *testing.T) {
 func TestOwners(t *testing.T) {
 	w := newWorld()
 	for i, owner := range []string{"", "v1 Node n1", "v1 ReplicationController rc", "apps/v1 ReplicaSet unread",
-		"example.com/v1 Ring a", "example.com/v1 Island i", "example.com/v2 Ring a", // a version that is not served "../../api/v1 Secret s", "x/y/z A b",
+		"example.com/v1 Ring a", "example.com/v1 Island i", "example.com/v2 Ring a", "../../api/v1 Secret s", "x/y/z A b",
 		"batch/v1 Job job"} {
 		w.pod("shop", fmt.Sprintf("p%d", i), owner, "cpu=1m memory=1Mi", container("app", "", ""))
 	}
@@ -304,16 +304,17 @@ func TestNames(t *testing.T) {
 		errOut string
 	}{
 		{Pods, []string{"web-6f9c7d5b8d-q7d2m"}, "pod/web-6f9c7d5b8d-q7d2m", ""},
-		{Pods, []string{"pod/db-0", "typo"}, "pod/db-0", "there is no pod \"typo\" in namespace \"shop\"\n"},
+		{Pods, []string{"pod/db-0", "typo"}, "pod/db-0", "found no pods \"typo\" in namespace \"shop\"\n"},
 		{Workloads, []string{"web"}, "deployment.apps/web", ""},
 		{Workloads, []string{"deployment/web", "statefulset.apps/db"}, "deployment.apps/web statefulset.apps/db", ""},
-		{Workloads, []string{"deployment/db"}, "", "there is no workload \"deployment/db\" in namespace \"shop\"\n"},
-		{Nodes, []string{"n2", "n3"}, "node/n2", "there is no node \"n3\"\n"},
+		{Workloads, []string{"deployment/db"}, "", "found no pods of workload \"deployment/db\" in namespace \"shop\"\n"},
+		{Nodes, []string{"n2", "n3"}, "node/n2", "found no nodes \"n3\"\n"},
 		{Namespaces, []string{"shop"}, "namespace/shop", "131 pods have no metrics: the reasons of 100 were read\n"},
 	} {
 		w.config.Kind, w.config.Names, w.config.Output = tt.kind, tt.names, "name"
 		out, errOut, complete := w.top(t)
-		if got := strings.Join(strings.Fields(out), " "); got != tt.want || errOut != tt.errOut || complete != (errOut == "") {
+		got := strings.Join(strings.Fields(out), " ")
+		if got != tt.want || errOut != tt.errOut || complete != (errOut == "") {
 			t.Errorf("%s %q: got %q, %q, %t", tt.kind, tt.names, got, errOut, complete)
 		}
 		for _, r := range w.report(t).Items {
@@ -323,7 +324,7 @@ func TestNames(t *testing.T) {
 		}
 	}
 	w.config.Names, w.config.Output = []string{"typo"}, ""
-	if out, errOut, _ := w.top(t); out != "" || errOut != "there is no namespace \"typo\" in namespace \"shop\"\n" {
+	if out, errOut, _ := w.top(t); out != "" || errOut != "found no pods of namespace \"typo\" in namespace \"shop\"\n" {
 		t.Errorf("got %q, %q", out, errOut)
 	}
 }
@@ -390,7 +391,8 @@ func TestNearLimit(t *testing.T) {
 		}, false},
 	} {
 		w := newWorld()
-		p := w.pod("shop", "a", "", "cpu=140m memory=1Mi", container("app", "", tt.limits), container("proxy", "", "cpu=100m"))
+		p := w.pod("shop", "a", "", "cpu=140m memory=1Mi", container("app", "", tt.limits),
+			container("proxy", "", "cpu=100m"))
 		tt.edit(p)
 		w.inPhase(p, corev1.PodRunning, "")
 		if got := w.report(t).find(t, "a", ""); (got.CPU[near].n() == 1) != tt.near {

@@ -16,10 +16,10 @@ const startDelay = 30 * time.Second
 // of the same name. A pod without container statuses counts as current.
 //
 // A container that has just been restarted is ignored: until it has metrics, the last metrics of the
-// whole pod are served, unless they have its init containers instead. The times of an ambiguous snapshot cannot be
+// whole pod are served, unless they have init or debug containers instead. The times of an ambiguous snapshot cannot be
 // compared.
 func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
-	reported, lacksRestarted := 0, false
+	reported, missesRestarted := 0, false
 	rest := pod.Containers // both are sorted by name
 	for i := range o.Containers {
 		c := &o.Containers[i]
@@ -40,9 +40,9 @@ func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
 		case !c.Restarted || pod.At >= c.StartedAt.Add(startDelay) && !pod.Ambiguous:
 			return false
 		default:
-			lacksRestarted = true
+			missesRestarted = true
 		}
 	}
 	hasOthers := reported < len(pod.Containers) && !pod.Ambiguous
-	return (len(o.Containers) == 0 || reported > 0) && !(lacksRestarted && hasOthers)
+	return (len(o.Containers) == 0 || reported > 0) && !(missesRestarted && hasOthers)
 }

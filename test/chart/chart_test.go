@@ -407,7 +407,9 @@ func TestNotes(t *testing.T) {
 		"podDisruptionBudget.enabled=true":                                    {pin},
 		budget + "minAvailable=1":                                             {pin, undrainable},
 		budget + "minAvailable=1,replicas=2":                                  {pin},
-		budget + "minAvailable=50%":                                           {pin},
+		budget + "minAvailable=50%":                                           {pin, undrainable},
+		budget + "minAvailable=51%,replicas=2":                                {pin, undrainable},
+		budget + "minAvailable=50%,replicas=2":                                {pin},
 		budget + "minAvailable=100%":                                          {pin, undrainable},
 		budget + "maxUnavailable=0":                                           {pin, undrainable},
 		budget + "maxUnavailable=0%":                                          {pin, undrainable},
@@ -916,6 +918,8 @@ func TestPackage(t *testing.T) {
 		t.Skip(err)
 	}
 	script := `set -e
+unset $(git rev-parse --local-env-vars) # of a hook or a rebase that runs this test
+export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null
 cp -r ../../charts ../../manifests ../../.github "$FOLDER"
 cd "$FOLDER"
 git init --quiet . && git -c user.name=a -c user.email=a@b.example commit --quiet --allow-empty -m a
@@ -929,7 +933,8 @@ cat build/kube-vitals.yaml build/images.txt`
 		t.Fatalf("%v: %s", err, text)
 	}
 	const repository = "ghcr.io/kube-vitals/kube-vitals"
-	for _, want := range []string{"image: \"" + repository + "@" + digest + "\"\n", "\n" + repository + "@" + digest + "\n",
+	image := repository + "@" + digest
+	for _, want := range []string{`image: "` + image + "\"\n", "\n" + image + "\n",
 		"registry.k8s.io/kubectl:v1.36.3@" + tests + "\n"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("%q is missing in\n%s", want, text)

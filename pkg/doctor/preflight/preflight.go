@@ -41,6 +41,9 @@ const (
 		"reason that begins with tls-, docs/troubleshooting.md has the cure"
 )
 
+// InstallStep is the ID of the check with the command.
+const InstallStep = "install"
+
 // preflight is the state of an examination. Later steps use what earlier ones have found.
 type preflight struct {
 	doctor.Config
@@ -70,7 +73,7 @@ func Examine(ctx context.Context, c doctor.Config) (*doctor.Report, error) {
 			{ID: "certificate-requests", Title: "kubelet CSRs", Run: p.checkRequests},
 			{ID: "network", Title: "network", Run: p.checkNetwork},
 			{ID: "scheduling", Title: "scheduling", Run: p.checkScheduling},
-			{ID: "install", Title: "installation", Run: p.checkInstall},
+			{ID: InstallStep, Title: "installation", Run: p.checkInstall},
 		}
 	}
 	report, err := doctor.Examine(ctx, c)
