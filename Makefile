@@ -9,20 +9,19 @@ VERSION ?= $(shell git describe --tags --always --dirty --match 'v*' 2>/dev/null
 COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS ?= -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 CACHE   ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kube-vitals
-
+$(if $(filter-out 1,$(words $(CURDIR)) $(words $(CACHE))),$(error the path of the checkout or of the cache has a space))
+unexport CDPATH
 # All go commands have the same flags, also those that tests run: Go compiles what several programs need once only if
-# flags, cgo and versions are equal. No program is linked with DWARF, so the compiler need not write it. `make lint`
-# runs vet. A package of tests has an hour: the default of 10 minutes ends them on a busy machine. Only the race
-# detector needs cgo. After `make deps` nothing reads the network.
+# flags, cgo and versions are equal. No program is linked with DWARF. `make lint` runs vet. A package of tests has an
+# hour: the default of 10 minutes ends them on a busy machine. Only the race detector needs cgo.
 ifndef MODULE_PROXY # of the make that calls this one
 export MODULE_PROXY := $(shell $(GO) env GOPROXY)
-export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -trimpath -gcflags=all=-dwarf=false -vet=off -timeout=1h)
+export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -trimpath -buildvcs=false -gcflags=all=-dwarf=false -vet=off -timeout=1h)
 export PATH := $(CURDIR)/bin/controlplane:$(CACHE)/debian:$(PATH)
 endif
 export GOPROXY := off
 export CGO_ENABLED := 0
 
-.DEFAULT_GOAL := help
 .PHONY: help deps quick build plugin programs helm test unit race verify e2e matrix clients conformance \
 	lint fmt generate demo bench scaling plot soak fuzz vuln image package release push-chart
 
@@ -30,10 +29,11 @@ help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # download = folders with a go.mod, flags
-download = @(cd test && $(GO) build -o $(CURDIR)/bin/deps ./cmd/deps) && GOPROXY='$(MODULE_PROXY)' bin/deps $(2) $(1)
+download = @(cd test && $(GO) build -o $(CURDIR)/bin/deps ./cmd/deps) && GOPROXY="$$MODULE_PROXY" bin/deps $(2) $(1)
 
 DEPS ?= deps # empty: somebody has made them
 deps: ## download all that demo, test and race need; the other targets download what only they need
+	@[ "$$(uname)" = Linux ] || { echo "demo, test and race need Linux; make plugin does not" >&2; exit 1; }
 	$(call download,. test test/conformance test/tools/controlplane test/tools/kubectl test/tools/crds,\
 	  -debian $(CACHE)/debian -skipped bin/skipped)
 
@@ -58,7 +58,7 @@ programs: $(DEPS)
 
 # The unit tests have half of the priority of e2e, which waits for much. With the lowest, a busy machine never ends them.
 test: $(DEPS) ## run all tests: unit, verify and e2e
-	@$(MAKE) unit DEPS= & unit=$$!; status=0; $(MAKE) programs build plugin verify e2e DEPS= || status=$$?; \
+	@(trap - INT QUIT; exec $(MAKE) unit DEPS=) & unit=$$!; status=0; $(MAKE) programs build plugin verify e2e DEPS= || status=$$?; \
 	  wait $$unit || status=$$?; cat bin/skipped; exit $$status
 
 UNIT = nice -n 3 $(GO) test $(RACE)
@@ -78,13 +78,13 @@ e2e: programs build plugin ## run the built binary behind a real API server
 	$(E2E) -parallel 6 ./e2e/...
 
 matrix: build plugin ## make e2e with older versions of Kubernetes, or with that of KUBERNETES, for example 1.31
-	cd test/tools/kubernetes && for file in go v1.31; do GOPROXY='$(MODULE_PROXY)' $(GO) list -modfile=$$file.mod -deps . >/dev/null || exit; done
+	cd test/tools/kubernetes && for file in go v1.31; do GOPROXY="$$MODULE_PROXY" $(GO) list -modfile=$$file.mod -deps . >/dev/null || exit; done
 	for version in $(or $(KUBERNETES),1.31 1.34); do KUBERNETES=$$version $(MAKE) e2e || exit; done
 
 # The clients' versions are those of test/clients. npm downloads, so that this target is not offline.
 CLIENTS := $(CURDIR)/bin/clients
 RECOMMENDER := k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender
-build-client = cd test/clients/$(1) && GOPROXY='$(MODULE_PROXY)' $(GO) build -o $(CLIENTS)/$(2)
+build-client = cd test/clients/$(1) && GOPROXY="$$MODULE_PROXY" $(GO) build -o $(CLIENTS)/$(2)
 clients: programs build ## read metrics with other languages, old clients, the VPA and the descheduler
 	@command -v npm >/dev/null || { echo "npm is missing: install Node.js 20" >&2; exit 1; }
 	@/usr/bin/python3 -c 'import kubernetes' || { echo "install Debian's package python3-kubernetes" >&2; exit 1; }
@@ -178,7 +178,7 @@ vuln: ## run govulncheck; needs vuln.go.dev, or a copy of its database that GOVU
 	$(call download,. test/tools/lint)
 	@$(call tool,lint) govulncheck $(FLAGS) ./...
 
-RELEASE = VERSION=$(VERSION) COMMIT=$(COMMIT) LDFLAGS='$(LDFLAGS)' GOFIPS140=$(GOFIPS140) GOPROXY='$(MODULE_PROXY)'
+RELEASE = VERSION=$(VERSION) COMMIT=$(COMMIT) LDFLAGS='$(LDFLAGS)' GOFIPS140=$(GOFIPS140) GOPROXY="$$MODULE_PROXY"
 image: ## build the image IMAGE:TAG with docker, buildah or podman; PUSH=1 pushes it for all PLATFORMS
 	$(RELEASE) .github/image.sh
 

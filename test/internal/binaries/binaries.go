@@ -120,7 +120,7 @@ func Build(ctx context.Context, m Module, progress io.Writer) (dir string, err e
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return "", fmt.Errorf("create the cache of %s: %w", m.folder, err)
 	}
-	unlock, err := lock(filepath.Join(filepath.Dir(dir), "lock"))
+	unlock, err := lock(ctx, filepath.Join(filepath.Dir(dir), "lock"), progress)
 	if err != nil {
 		return "", err
 	}
@@ -278,15 +278,28 @@ func Checkout(ctx context.Context) (string, error) {
 }
 
 // lock waits until no other process builds.
-func lock(file string) (unlock func(), err error) {
+func lock(ctx context.Context, file string, progress io.Writer) (unlock func(), err error) {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock the cache of the cluster's programs: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", file, err), f.Close())
+	for waited := false; ; waited = true {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil // closing unlocks
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", file, err), f.Close())
+		}
+		if !waited {
+			fmt.Fprintln(progress, "waiting for the build of another checkout")
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), f.Close())
+		case <-time.After(200 * time.Millisecond):
+		}
 	}
-	return func() { _ = f.Close() }, nil // closing unlocks
 }
 
 func exists(path string) bool {
