@@ -59,7 +59,7 @@ func TestStopBeforeSync(t *testing.T) {
 			}
 
 			cmd := program(t.Context(), "--kubeconfig="+file,
-				"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", freePort(t)),
+				"--bind-address="+ownAddress, fmt.Sprintf("--secure-port=%d", freePort(t)),
 				"--shutdown-delay-duration=0s", "--logging-format="+format, "--metric-resolution=20s")
 			cmd.Env = append(cmd.Env, "KUBE_VITALS_SERVICE=kube-vitals.kube-system.svc")
 			stderr, err := cmd.StderrPipe()
@@ -109,10 +109,13 @@ func TestStopBeforeSync(t *testing.T) {
 	}
 }
 
-// freePort returns a port that nothing listens on.
+// ownAddress is one that no other test listens on, so that none can take a free port.
+const ownAddress = "127.83.0.1"
+
+// freePort returns a port of ownAddress that nothing listens on.
 func freePort(t *testing.T) int {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", ownAddress+":0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -185,6 +185,8 @@ func (c *cluster) config(t testing.TB) Config {
 	config.Generic.RequestTimeout = testenv.Patience
 	config.Authentication.TokenRequestTimeout = testenv.Patience
 	config.Authorization.ClientTimeout = testenv.Patience
+	config.Authentication.CacheTTL = time.Hour // or a busy machine would need reviews again
+	config.Authorization.AllowCacheTTL, config.Authorization.DenyCacheTTL = time.Hour, time.Hour
 	config.Serving.Listener = listener
 	config.Serving.ServerCert.CertDirectory = ""
 	certificate, key := kubelettest.PEM(servingCertificate)

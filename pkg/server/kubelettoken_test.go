@@ -176,6 +176,7 @@ func TestKubeletTokensAfterSuspension(t *testing.T) {
 		s := &tokenServer{}
 		k := newTestTokens(t, s)
 		wantToken(t, k, "secret-1", "")
+		synctest.Wait() // until the next renewal waits: one of this moment would be from before the suspension, too
 		s.suspendedAt.Store(new(time.Now()))
 		wantToken(t, k, "", "is being renewed")
 		time.Sleep(kubeletTokenPause)

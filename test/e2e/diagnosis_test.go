@@ -47,7 +47,7 @@ func TestDiagnosis(t *testing.T) {
 			"set serverTLSBootstrap in the kubelet's configuration, then check and approve its certificate request",
 			d.breakBySelfSigned},
 		{"tls-name-mismatch", "the kubelet's certificate is for other names",
-			"set serverTLSBootstrap in the kubelet's configuration", d.breakAddress},
+			"if it is that of another node, correct the addresses of both", d.breakAddress},
 		{"connect-refused", "the kubelet's port refuses connections", "check that the kubelet runs", d.breakPort},
 	}
 	repairs := map[string]func(*testing.T){}

@@ -25,7 +25,6 @@ import (
 
 const (
 	lieExpiry   = 20 * time.Second       // --max-sample-age of the server: four resolutions
-	lieSettling = 50 * time.Second       // bounds how long the first right metrics take, and those after a lie
 	lieInterval = 300 * time.Millisecond // between two reads
 	lieMemory   = 100 << 20              // of each container
 )
@@ -282,14 +281,14 @@ func (l *lieTest) start() {
 			l.kubelet.SetContainer(l.namespace, pod, l.setup, kubelettest.Usage{})
 		}
 	}
-	must(l.T, process.Poll(l.Context(), lieSettling, "the first metrics", func(ctx context.Context) error {
+	must(l.T, process.Poll(l.Context(), timeout, "the first metrics", func(ctx context.Context) error {
 		return l.check(ctx, true)
 	}))
 	if l.target == "" {
 		return
 	}
 	must(l.T, shared.Apply(l.Context(), l.autoscaler()))
-	must(l.T, process.Poll(l.Context(), lieSettling, "the autoscaler", l.checkAutoscaler))
+	must(l.T, process.Poll(l.Context(), timeout, "the autoscaler", l.checkAutoscaler))
 }
 
 // play plays the lie, and checks everything until it has ended and the right metrics are served again.
@@ -303,8 +302,12 @@ func (l *lieTest) play() {
 		l.kubelet.SetFaults(l.faults(l.tell(l.began))...)
 	}
 	l.watch(l.began.Add(l.lasts))
-	if l.expires && !l.missed {
-		l.Errorf("the metrics did not expire in %s", l.lasts)
+	for l.expires && !l.missed {
+		if time.Since(l.began) > timeout {
+			l.Fatalf("the metrics did not expire in %s", timeout)
+		}
+		time.Sleep(lieInterval)
+		l.watch(time.Now())
 	}
 	l.stop()
 	l.awaitRightMetrics(time.Now())
@@ -312,7 +315,7 @@ func (l *lieTest) play() {
 		return
 	}
 	// It has none while metrics have expired, until it reads again.
-	must(l.T, process.Poll(l.Context(), lieSettling, "the autoscaler", l.checkAutoscaler))
+	must(l.T, process.Poll(l.Context(), timeout, "the autoscaler", l.checkAutoscaler))
 	if events := l.rescales(); events != "" {
 		l.Errorf("the autoscaler has scaled: %s", events)
 	}
@@ -340,8 +343,8 @@ func (l *lieTest) awaitRightMetrics(after time.Time) {
 		switch {
 		case err == nil && l.isNewerThan(after.Add(-time.Second)):
 			return
-		case time.Since(after) > lieSettling:
-			l.Fatalf("%s after the lie: %v", lieSettling, err)
+		case time.Since(after) > timeout:
+			l.Fatalf("%s after the lie: %v", timeout, err)
 		case l.violations > 0:
 			return
 		}

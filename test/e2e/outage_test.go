@@ -28,7 +28,7 @@ const (
 // metrics, other clients are rejected, and the log stays short. The server reconnects to the API
 // server, which has a new certificate, and recovers from an API server that hangs.
 func (d *disruption) testOutage(t *testing.T) {
-	const cacheTTL = "10m"
+	const cacheTTL = "24h"
 	s := d.replica(t, d.server,
 		"--authorization-webhook-cache-authorized-ttl="+cacheTTL, "--authentication-token-webhook-cache-ttl="+cacheTTL)
 	known := d.knownClients(t, s)

@@ -26,6 +26,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -404,8 +405,12 @@ func (c *Cluster) Stop() {
 	}
 }
 
+// returnedPorts has the ports that FreePorts has returned.
+var returnedPorts sync.Map
+
 // FreePorts returns n TCP ports of 127.0.0.1 that are free. They are below those that Linux uses for
-// outgoing connections: such a connection of another test could take the port before the caller does.
+// outgoing connections: such a connection of another test could take the port before the caller does. No port is
+// returned twice: the program of another test may not listen yet.
 func FreePorts(n int) ([]int, error) {
 	const first, last = 10_000, 32_767
 	ports := make([]int, 0, n)
@@ -418,8 +423,12 @@ func FreePorts(n int) ([]int, error) {
 		if err != nil {
 			return nil, fmt.Errorf("find a free port on 127.0.0.1: %w", err)
 		}
-		defer listener.Close() // at the end, so that all ports differ
-		ports = append(ports, port)
+		if err := listener.Close(); err != nil {
+			return nil, fmt.Errorf("close the free port %d: %w", port, err)
+		}
+		if _, isTaken := returnedPorts.LoadOrStore(port, true); !isTaken {
+			ports = append(ports, port)
+		}
 	}
 	return ports, nil
 }
