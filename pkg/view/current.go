@@ -43,6 +43,8 @@ func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
 			missesRestarted = true
 		}
 	}
-	hasOthers := reported < len(pod.Containers) && !pod.Ambiguous
-	return (len(o.Containers) == 0 || reported > 0) && !(missesRestarted && hasOthers)
+	if missesRestarted && reported < len(pod.Containers) && !pod.Ambiguous {
+		return false
+	}
+	return len(o.Containers) == 0 || reported > 0
 }
