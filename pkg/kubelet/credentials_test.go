@@ -308,7 +308,7 @@ func TestRotation(t *testing.T) {
 func TestCertificateOfAnotherNode(t *testing.T) {
 	ca := kubelettest.NewCA()
 	certificate := ca.Issue([]string{"n8"}, loopback, kubelettest.Subject(
-		pkix.Name{Organization: []string{"system:nodes"}, CommonName: "system:node:n8"}))
+		pkix.Name{Organization: []string{"system:nodes"}, CommonName: "system:node:N8"}))
 	requests := 0
 	k := newKubelet(t, &certificate, func(w http.ResponseWriter, r *http.Request) {
 		requests++
@@ -320,7 +320,7 @@ func TestCertificateOfAnotherNode(t *testing.T) {
 			t.Error(err)
 		}
 		before := requests
-		checkError(t, fetchError(t, c, k.node("n7")), reason.TLSName, `it is that of node "n8"`)
+		checkError(t, fetchError(t, c, k.node("n7")), reason.TLSName, `it is that of node "N8"`)
 		if requests != before {
 			t.Error("the kubelet of another node got a request")
 		}

@@ -60,7 +60,11 @@ func sleepyRequest(cluster *cluster, client *client) <-chan int {
 		select {
 		case <-cluster.asleep:
 			return status
-		case <-status:
+		case code := <-status:
+			if code != http.StatusGatewayTimeout && code != 0 {
+				client.t.Fatalf("got status %d before the access review", code)
+			}
+			time.Sleep(10 * time.Millisecond)
 		}
 	}
 }

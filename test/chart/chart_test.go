@@ -924,7 +924,8 @@ cp -r ../../charts ../../manifests ../../.github "$FOLDER"
 cd "$FOLDER"
 git init --quiet . && git -c user.name=a -c user.email=a@b.example commit --quiet --allow-empty -m a
 charts/package.sh
-cat build/kube-vitals.yaml build/images.txt`
+cat build/kube-vitals.yaml build/images.txt
+tar --extract --to-stdout --file build/kube-vitals-*.tgz kube-vitals/Chart.yaml`
 	packaging := exec.CommandContext(t.Context(), "bash", "-c", script)
 	packaging.Env = append(os.Environ(), "FOLDER="+folder, "HELM="+program, "VERSION=v0.2.3-4-gabc", "DIGEST="+digest,
 		"TESTS_DIGEST="+tests)
@@ -935,7 +936,7 @@ cat build/kube-vitals.yaml build/images.txt`
 	const repository = "ghcr.io/kube-vitals/kube-vitals"
 	image := repository + "@" + digest
 	for _, want := range []string{`image: "` + image + "\"\n", "\n" + image + "\n",
-		"registry.k8s.io/kubectl:v1.36.3@" + tests + "\n"} {
+		"registry.k8s.io/kubectl:v1.36.3@" + tests + "\n", `artifacthub.io/prerelease: "true"`} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}

@@ -302,7 +302,7 @@ func (l *lieTest) play() {
 		l.kubelet.SetFaults(l.faults(l.tell(l.began))...)
 	}
 	l.watch(l.began.Add(l.lasts))
-	for l.expires && !l.missed {
+	for l.expires && !l.missed && l.violations == 0 {
 		if time.Since(l.began) > timeout {
 			l.Fatalf("the metrics did not expire in %s", timeout)
 		}
@@ -371,6 +371,7 @@ func (l *lieTest) watch(until time.Time) {
 // check checks the metrics of all pods. Unless all must be served, those whose last metrics have expired may be
 // missing.
 func (l *lieTest) check(ctx context.Context, mustServe bool) error {
+	sent := time.Now()
 	body, err := shared.get(ctx, "/apis/metrics.k8s.io/v1beta1/namespaces/"+l.namespace+"/pods")
 	if err != nil {
 		return err
@@ -386,6 +387,9 @@ func (l *lieTest) check(ctx context.Context, mustServe bool) error {
 		m := &list.Items[i]
 		served[m.Name] = m.Timestamp.Time
 		errs = append(errs, l.checkUsage(m))
+		if age := sent.Sub(m.Timestamp.Time); l.expires && age > lieExpiry+2*time.Second {
+			errs = append(errs, fmt.Errorf("%s is served %s after its sample", m.Name, age))
+		}
 	}
 	for pod, last := range l.last {
 		_, isServed := served[pod]

@@ -16,8 +16,8 @@ import (
 )
 
 // authorizer delegates authentication and authorization of a kubelet's clients to the API server,
-// as kubelets do. It caches permissions for longer than a kubelet does: those that expire while the API server is
-// unavailable would end scrapes.
+// as kubelets do. It caches permissions for longer than a kubelet, but for no longer than a token lasts: those that
+// expire while the API server is unavailable would end scrapes.
 type authorizer struct {
 	client kubernetes.Interface
 
@@ -28,7 +28,7 @@ type authorizer struct {
 // access is what a client requests.
 type access struct{ token, subresource string }
 
-const cacheTTL = 24 * time.Hour
+const cacheTTL = time.Hour
 
 // authorize implements kubelettest.Config.Authorize: it returns the status of the response.
 func (a *authorizer) authorize(r *http.Request) int {
