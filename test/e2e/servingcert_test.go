@@ -70,8 +70,9 @@ func startServing(t *testing.T, flags ...string) *servingCluster {
 // start installs kube-vitals and starts both servers behind one Service.
 func (c *servingCluster) start(t *testing.T) {
 	t.Helper()
-	// Without the port of the Service, which changes below.
-	c.install(t, append(c.certificateFlags(), "--service="+cluster.Release+"."+cluster.Namespace+".svc")...)
+	// Without the port of the Service, which changes below. On a busy machine, metrics would expire after 20 seconds.
+	c.install(t, append(c.certificateFlags(), "--service="+cluster.Release+"."+cluster.Namespace+".svc",
+		"--max-sample-age=10m")...)
 	c.servers = []*cluster.Server{c.server, c.replica(t, c.server)}
 	eventually(t, "the second server to have the certificate", func(ctx context.Context) error {
 		_, err := c.connect(ctx, c.servers[1], "v1")
