@@ -70,14 +70,24 @@ func startServing(t *testing.T, flags ...string) *servingCluster {
 // start installs kube-vitals and starts both servers behind one Service.
 func (c *servingCluster) start(t *testing.T) {
 	t.Helper()
-	// Without the port of the Service, which changes below. On a busy machine, metrics would expire after 20 seconds.
-	c.install(t, append(c.certificateFlags(), "--service="+cluster.Release+"."+cluster.Namespace+".svc",
-		"--max-sample-age=10m")...)
+	// Without the port of the Service, which changes below.
+	c.install(t, append(c.certificateFlags(), "--service="+cluster.Release+"."+cluster.Namespace+".svc")...)
 	c.servers = []*cluster.Server{c.server, c.replica(t, c.server)}
 	eventually(t, "the second server to have the certificate", func(ctx context.Context) error {
 		_, err := c.connect(ctx, c.servers[1], "v1")
 		return err
 	})
+	for _, s := range c.servers { // a server may be ready before the node has a second sample
+		admin := c.asAdmin(t, s)
+		admin.transport.TLSClientConfig.InsecureSkipVerify = true
+		eventually(t, "the node's metrics", func(ctx context.Context) error {
+			body, err := admin.getOK(ctx, nodesPath)
+			if err == nil && !bytes.Contains(body, []byte(`"name":"node"`)) {
+				err = fmt.Errorf("the node is missing: %s", body)
+			}
+			return err
+		})
+	}
 	service := startBalancer(t)
 	service.add(c.servers[0].Address, c.servers[1].Address)
 	must(t, c.Upgrade(t.Context(), fmt.Sprintf("service.port=%d", service.port())))
