@@ -90,8 +90,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestNoServiceVariables checks that no variable has a name that Kubernetes gives to a variable for a Service of any
-// name.
+// TestNoServiceVariables checks that Kubernetes sets none of these variables for a Service, whatever its name.
 func TestNoServiceVariables(t *testing.T) {
 	for flag := range environmentFlags() {
 		name := environmentName(flag)

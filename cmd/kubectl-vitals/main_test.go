@@ -206,7 +206,7 @@ func TestCommandsNameTheCluster(t *testing.T) {
 	}
 }
 
-// TestExitCode checks that a cluster of which only the API server could be examined is not healthy.
+// TestExitCode checks that a cluster is not healthy if only its API server could be examined.
 func TestExitCode(t *testing.T) {
 	reached := doctor.Check{Status: doctor.OK}
 	for name, tt := range map[string]struct {

@@ -29,7 +29,7 @@ type column struct {
 
 	// For narrow terminals.
 	drop  int // columns with 1 are dropped first; 0: never
-	least int // the width to which cells may be shortened; 0: they are not
+	least int // cells may be shortened to this width; 0: they are not
 
 	bar func(*row) *amount // what the bar before the cell shows; nil: there is none
 

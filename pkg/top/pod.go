@@ -46,8 +46,9 @@ func newPod(p *corev1.Pod, withContainers bool) []*row {
 		of := &row{Namespace: r.Namespace, APIVersion: r.APIVersion, Kind: r.Kind, Name: r.Name, Container: c.Name,
 			Node: r.Node, Objects: r.Objects, passing: i >= len(p.Spec.Containers) && !isSidecar(&c)}
 		of.set(request, helpers.PodRequests(one, options))
-		of.set(limit, helpers.PodLimits(one, options))
-		of.set(bound, helpers.PodLimits(one, options))
+		limits := helpers.PodLimits(one, options)
+		of.set(limit, limits)
+		of.set(bound, limits)
 		all = append(all, of)
 	}
 	return all

@@ -63,7 +63,7 @@ func (r *reader) note(format string, args ...any) {
 	r.notes = append(r.notes, fmt.Sprintf(format, args...))
 }
 
-// where returns in which namespaces a resource is read.
+// where returns the scope of a LIST, as the end of a sentence.
 func (r *reader) where(resource string) string {
 	switch {
 	case strings.HasPrefix(resource, Nodes):
@@ -158,7 +158,7 @@ func (r *reader) read(ctx context.Context) (*report, error) {
 		rows = group(rows, of)
 	}
 	made := r.report(rows)
-	if err == nil { // without rows there are 0 objects, and not an unknown number
+	if err == nil { // the number of objects is known, also without rows
 		made.Total.Objects = made.Total.Objects.plus(number(0))
 	}
 	return made, nil

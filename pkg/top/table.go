@@ -26,7 +26,8 @@ func (c *Config) table(r *report) (lines []string) {
 		col := &l.columns[i]
 		col.width = len(col.name)
 		for _, row := range rows {
-			if col.name != columnWhy || row != &r.Total || c.Screen.Size == nil { // in terminals, that of the total may be cut
+			isCut := col.name == columnWhy && row == &r.Total && c.Screen.Size != nil // in terminals, for the others
+			if !isCut {
 				col.width = max(col.width, len(col.cell(row)))
 			}
 		}

@@ -77,7 +77,7 @@ func (c *servingCluster) start(t *testing.T) {
 		_, err := c.connect(ctx, c.servers[1], "v1")
 		return err
 	})
-	for _, s := range c.servers { // a server may be ready before the node has a second sample
+	for _, s := range c.servers { // readiness does not wait for the second sample of a node younger than 10 seconds
 		admin := c.asAdmin(t, s)
 		admin.transport.TLSClientConfig.InsecureSkipVerify = true
 		eventually(t, "the node's metrics", func(ctx context.Context) error {
