@@ -240,15 +240,10 @@ func byKey(a, b *Object) int {
 	return strings.Compare(a.Name, b.Name)
 }
 
-// reduce returns the Object of an API object or of its tombstone. It returns an *Object as it is;
-// the Index then owns it.
+// reduce returns the Object of an API object. It returns an *Object as it is; the Index then owns it.
 func reduce(obj any) (*Object, error) {
-	switch obj := obj.(type) {
-	case *Object:
-		return obj, nil
-	case cache.DeletedFinalStateUnknown:
-		namespace, name, err := cache.SplitMetaNamespaceKey(obj.Key)
-		return &Object{Namespace: namespace, Name: name}, err
+	if o, ok := obj.(*Object); ok {
+		return o, nil
 	}
 	o, err := NewObject(obj)
 	if err != nil {

@@ -42,7 +42,8 @@ func (s *nodeStore) set(object any) {
 	s.targets.Set(target)
 }
 
-// maxAddresses is the number of a node's addresses that are used. A kubelet sets them.
+// maxAddresses is the number of a node's addresses that are used. A kubelet sets them, and the API server accepts
+// thousands.
 const maxAddresses = 64
 
 // slim returns a copy of a node with the fields that are needed to serve and to scrape it. Most of

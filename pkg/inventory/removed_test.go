@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 )
 
 func withUID(namespace, name string, uid types.UID) *metav1.PartialObjectMetadata {
@@ -65,8 +64,7 @@ func TestRemoved(t *testing.T) {
 		{"deletion", func() error { return x.Delete(of("n/a/3")) }, []string{"n/a/3"}},
 		{"second deletion", func() error { return x.Delete(of("n/a/3")) }, nil},
 		{"new object with the name of a deleted one", func() error { return x.Add(of("n/a/4")) }, nil},
-		{"tombstone", func() error { return x.Delete(cache.DeletedFinalStateUnknown{Key: "n/d"}) }, []string{"n/d/1"}},
-		{"unknown tombstone", func() error { return x.Delete(cache.DeletedFinalStateUnknown{Key: "n/z"}) }, nil},
+		{"another deletion", func() error { return x.Delete(of("n/d/1")) }, []string{"n/d/1"}},
 		{"absent and replaced", list("n/a/4", "n/b/2", "o/a/1"), []string{"m/a/1", "n/b/1", "n/c/1"}},
 		{"duplicates", list("n/b/1", "n/a/4", "n/b/2"), []string{"o/a/1"}},
 		{"empty list", list(), []string{"n/a/4", "n/b/2"}},

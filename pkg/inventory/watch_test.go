@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-vitals/kube-vitals/internal/sim"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
@@ -90,7 +89,6 @@ func TestNodesAreSyncedLast(t *testing.T) {
 // TestTargetsDeleteBeforeReadersSee replaces and deletes a node in all ways. No reader may see a new
 // node while the metrics of another one with its name are kept.
 func TestTargetsDeleteBeforeReadersSee(t *testing.T) {
-	tombstone := cache.DeletedFinalStateUnknown{Key: "n", Obj: node("n", "old")}
 	for name, change := range map[string]struct {
 		do   func(s *nodeStore) error
 		want string
@@ -99,7 +97,6 @@ func TestTargetsDeleteBeforeReadersSee(t *testing.T) {
 		"updated":  {func(s *nodeStore) error { return s.Update(node("n", "new")) }, "delete n, set n new"},
 		"listed":   {func(s *nodeStore) error { return s.Replace([]any{node("n", "new")}, "2") }, "delete n, set n new"},
 		"deleted":  {func(s *nodeStore) error { return s.Delete(node("n", "old")) }, "delete n"},
-		"missed":   {func(s *nodeStore) error { return s.Delete(tombstone) }, "delete n"},
 		"unlisted": {func(s *nodeStore) error { return s.Replace(nil, "2") }, "delete n"},
 		"the same": {func(s *nodeStore) error { return s.Update(node("n", "old")) }, "set n old"},
 		"another":  {func(s *nodeStore) error { return s.Add(node("other", "1")) }, "set other 1"},

@@ -27,7 +27,6 @@ const (
 const (
 	maxPathBytes = 1024
 	maxHostBytes = 253
-	maxAddresses = 64 // of one type in a node's status that are considered; the API server accepts thousands
 	// nameBytes are the characters of host names and of segments of a path.
 	nameBytes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._"
 )
@@ -83,12 +82,10 @@ func (c *Config) hostsOf(node *corev1.Node) (hosts, error) {
 	var rejected error
 	for _, t := range c.AddressTypes {
 		var found hosts
-		considered := 0
 		for _, a := range node.Status.Addresses {
-			if string(a.Type) != t || considered == maxAddresses {
+			if string(a.Type) != t {
 				continue
 			}
-			considered++
 			usable, err := c.checkHost(a.Address)
 			rejected = cmp.Or(rejected, err)
 			switch {

@@ -110,10 +110,6 @@ func TestEndpointOf(t *testing.T) {
 }
 
 func TestHostsOf(t *testing.T) {
-	many := make([]string, 10_000)
-	for i := range many {
-		many[i] = netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}).String()
-	}
 	for name, tt := range map[string]struct {
 		addresses []string // internal, in this order
 		want      hosts
@@ -127,17 +123,9 @@ func TestHostsOf(t *testing.T) {
 		"second not allowed":           {[]string{"10.0.0.7", "fe80::7", "::1", "fd00::7"}, hosts{"10.0.0.7", "fd00::7"}},
 		"second invalid":               {[]string{"10.0.0.7", "", "a@evil.example:80"}, hosts{"10.0.0.7"}},
 		"first not allowed":            {[]string{"127.0.0.1", "10.0.0.7", "fd00::7"}, hosts{"10.0.0.7", "fd00::7"}},
-		"thousands":                    {append(many, "fd00::7"), hosts{many[0], many[1]}},
-		"thousands of another type":    {nil, hosts{"192.0.2.7"}},
 		"second is never another type": {[]string{"fd00::7"}, hosts{"fd00::7"}},
 	} {
 		node := &corev1.Node{}
-		if tt.addresses == nil {
-			for _, address := range many {
-				node.Status.Addresses = append(node.Status.Addresses,
-					corev1.NodeAddress{Type: corev1.NodeInternalDNS, Address: address})
-			}
-		}
 		for _, address := range tt.addresses {
 			node.Status.Addresses = append(node.Status.Addresses,
 				corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address})
