@@ -15,6 +15,10 @@ import (
 var asScheduler = helpers.PodResourcesOptions{
 	UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
 
+// unlimited are the bytes of memory from which on a limit is none. A kubelet of Kubernetes 1.36 with cgroup v1 reports
+// the bytes of all pages that an int64 can count as the limit of a pod that has none.
+const unlimited = 1 << 62
+
 // newPod returns what is kept of a pod, and of its containers. One that has ended requests nothing, and does not count.
 func newPod(p *corev1.Pod, withContainers bool) []*row {
 	r := &row{Namespace: p.Namespace, APIVersion: "v1", Kind: "Pod", Name: p.Name, Node: p.Spec.NodeName,
@@ -28,6 +32,9 @@ func newPod(p *corev1.Pod, withContainers bool) []*row {
 		return all
 	}
 	r.Objects = number(1)
+	if status := p.Status.Resources; status != nil && status.Limits.Memory().Value() >= unlimited {
+		delete(status.Limits, corev1.ResourceMemory)
+	}
 	r.set(request, helpers.PodRequests(p, asScheduler))
 	limits := helpers.PodLimits(p, asScheduler)
 	r.set(limit, limits)

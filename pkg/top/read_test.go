@@ -61,6 +61,9 @@ func TestRequests(t *testing.T) {
 			p.Spec.Resources = &corev1.ResourceRequirements{Requests: list("cpu=2")}
 			p.Status.Resources = &corev1.ResourceRequirements{Requests: list("cpu=3")}
 		}, "3000 - 96 256"},
+		"without a limit, cgroup v1": {func(p *corev1.Pod) {
+			p.Status.Resources = &corev1.ResourceRequirements{Limits: list("cpu=1 memory=9007199254740988Ki")}
+		}, "300 1000 96 256"},
 		"ended": {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, "- - - -"},
 		"none":  {func(p *corev1.Pod) { p.Spec.Containers = p.Spec.Containers[:0] }, "- - - -"},
 		"zero":  {func(p *corev1.Pod) { p.Spec.Containers = []corev1.Container{container("a", "cpu=0", "")} }, "0 - - -"},
