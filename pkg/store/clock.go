@@ -119,7 +119,8 @@ func (c *nodeClock) offset() time.Duration {
 func (c *nodeClock) isAmbiguous(now usage.Time) bool { return now < c.ambiguousUntil }
 
 // isAfterJump reports whether a sample of up to a minute after a jump was certainly taken after
-// it. By the clock before the jump, it would be from the future, or older than the previous sample.
+// it. By the clock before the jump, it would be from the future, or older than the previous sample, which
+// is 0 if that is not by this clock.
 func (c *nodeClock) isAfterJump(at, prev usage.NodeTime) bool {
 	return at.AheadOf(c.jumpedAt) > c.beforeJump.max || at < prev
 }

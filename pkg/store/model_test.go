@@ -322,7 +322,7 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 	// What ended long ago is forgotten.
 	maps.DeleteFunc(n.ended, func(_ containerKey, c *modelContainer) bool { return r.at.Sub(c.endedAt) > endedFor })
 	maps.DeleteFunc(n.removed, func(_ podKey, at usage.Time) bool {
-		return r.at.Sub(at) > removedFor && r.at >= n.ambiguousUntil
+		return r.at.Sub(at) > removedFor && r.at >= n.ambiguousUntil || r.at.Sub(at) > removedFor+ambiguousFor
 	})
 }
 
@@ -576,6 +576,7 @@ type metric struct {
 	absent       bool         // from an earlier complete scrape
 	jumps        int          // jumps of the node's clock before since arrived
 	incomparable int          // how many further samples must not be compared with since
+	jumpedTwice  bool         // whether it was incomparable already when the clock jumped last
 	older        int          // consecutive samples that were older than since
 	fell         bool         // whether since started the series because its start time is lower than the one before
 	proven       bool         // whether since is of the pod in the API server
@@ -590,6 +591,7 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		v.waits = in.at
 	}
 	if v.jumps != in.node.jumps && v.since.Has != 0 {
+		v.jumpedTwice = v.incomparable > 0
 		v.incomparable = 2 // 3: this one is not comparable, and may also be from before the jump
 	}
 	v.jumps = in.node.jumps
@@ -604,7 +606,7 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		in.lost = usage.LostZero // 6: not known
 	case v.incomparable > 0:
 		left := v.incomparable - 1
-		if in.jumped && (s.At.AheadOf(in.at) > in.node.highestBefore || elapsed < 0) {
+		if in.jumped && (s.At.AheadOf(in.at) > in.node.highestBefore || elapsed < 0 && !v.jumpedTwice) {
 			left = 0 // it cannot be from before the jump
 		}
 		v.restart(s, in)

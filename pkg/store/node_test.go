@@ -104,6 +104,22 @@ func TestMemoryOfRemovedPods(t *testing.T) { // rule 12
 			t.Errorf("%d removed pods are remembered", n)
 		}
 	})
+	t.Run("clock set back again and again", func(t *testing.T) { // so that start times are ambiguous for ever
+		s := newStore()
+		for i := range pods {
+			sc := scrape(float64(15*i), of("p/a", sample(float64(-5*i), 100)))
+			sc.Sent, sc.Date = sc.At, nodeAt(float64(-5*i))
+			s.Put("n1", sc)
+			s.RemovePod("n1", "n", fmt.Sprint("job", i), sc.At)
+		}
+		n := s.node("n1")
+		if !n.clock.isAmbiguous(n.clock.at) {
+			t.Fatal("the clock is not ambiguous")
+		}
+		if len(n.removed) > 50 {
+			t.Errorf("%d removed pods are remembered", len(n.removed))
+		}
+	})
 	t.Run("partial", func(t *testing.T) {
 		s := New(Config{MaxSampleAge: maxAge, MaxContainers: pods})
 		for i := range pods {

@@ -96,15 +96,18 @@ func (n *node) removePod(key podKey, at usage.Time) {
 	n.publishPods(true)
 }
 
-// forgetRemoved forgets the pods that were removed more than rememberFor ago, but not while start times are
-// ambiguous: they do not tell them and the next ones apart.
+// forgetRemoved forgets the pods that were removed more than rememberFor ago. While start times are ambiguous, they
+// do not tell them and the next ones apart, so they are remembered for maxAmbiguity longer: a clock that is set back
+// again and again is ambiguous for ever.
 func (n *node) forgetRemoved(now usage.Time) {
-	if !n.clock.isAmbiguous(now) {
-		forgetRemovals(n.removed, now)
+	keep := rememberFor
+	if n.clock.isAmbiguous(now) {
+		keep += maxAmbiguity
 	}
+	forgetBefore(n.removed, now.Add(-keep))
 }
 
-// forgetRemovals forgets the pods that were removed more than rememberFor ago.
-func forgetRemovals[K comparable](removed map[K]usage.Time, now usage.Time) {
-	maps.DeleteFunc(removed, func(_ K, at usage.Time) bool { return now.Sub(at) > rememberFor })
+// forgetBefore forgets what was removed before a time.
+func forgetBefore[K comparable](removed map[K]usage.Time, t usage.Time) {
+	maps.DeleteFunc(removed, func(_ K, at usage.Time) bool { return at < t })
 }

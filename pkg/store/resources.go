@@ -115,7 +115,7 @@ func (rs *Resources) removePod(key usage.PodKey, now usage.Time) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	if now.Sub(rs.forgottenAt) > rememberFor {
-		forgetRemovals(rs.removed, now)
+		forgetBefore(rs.removed, now.Add(-rememberFor))
 		rs.forgottenAt = now
 	}
 	rs.removed[key] = now

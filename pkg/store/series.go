@@ -26,6 +26,7 @@ const (
 	notBeforeJump    beforeJump = iota
 	maybeBeforeJump             // a sample with another time restarts the series
 	surelyBeforeJump            // any sample restarts the series, also one with the same time
+	longBeforeJump              // the same, and it may be from before an earlier jump, too
 )
 
 // series is the state of one node or container: the reading that the next sample is compared with,
@@ -216,8 +217,12 @@ func (s *series) restart(cur *usage.Sample, a *arrival) {
 // beforeJumpOf reports whether a sample that starts a series is from before a jump.
 func (s *series) beforeJumpOf(cur *usage.Sample, a *arrival) beforeJump {
 	switch {
-	case s.prevIs == surelyBeforeJump:
-		if a.jumped && a.clock.isAfterJump(cur.At, s.prev.At) {
+	case s.prevIs == surelyBeforeJump, s.prevIs == longBeforeJump:
+		prev := s.prev.At
+		if s.prevIs == longBeforeJump {
+			prev = 0
+		}
+		if a.jumped && a.clock.isAfterJump(cur.At, prev) {
 			return notBeforeJump
 		}
 		return maybeBeforeJump
@@ -269,8 +274,12 @@ func (s *series) setPrevious(cur *usage.Sample) {
 
 // markJumped notes that the node's clock jumped after prev was taken.
 func (s *series) markJumped() {
-	if s.sampled {
+	switch {
+	case !s.sampled:
+	case s.prevIs == notBeforeJump:
 		s.prevIs = surelyBeforeJump
+	default:
+		s.prevIs = longBeforeJump
 	}
 }
 
