@@ -153,7 +153,7 @@ func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) {
 		// In the steady state, a sample is of the pod in the API server because the previous one is.
 		isProven := c.isProven && s.StartedAt == c.prev.startedAt
 		if !isProven && n.config.State != nil {
-			if loss := n.accept(c, s, a); loss != usage.NotLost {
+			if loss := n.checkOwner(c, s, a); loss != usage.NotLost {
 				s, c.isNew = &usage.Sample{Loss: loss}, false
 			}
 		}

@@ -19,55 +19,72 @@ import (
 // container proves nothing: the node may have had more CPUs before.
 const runsOnFor = time.Hour
 
-// accept compares the sample of a container with the start in the API server, and returns why it cannot
-// be of the pod in the API server, if so. It drops what was stored of another pod while the API server
-// did not show a start, and notes in the arrival a container that is of another pod only.
-func (n *node) accept(c *container, s *usage.Sample, a *arrival) usage.Loss {
-	state := n.state(c.key())
+// podStart is what is known of the start of a container's pod in the API server, when a response arrives.
+type podStart struct {
+	state    ContainerState
+	now      usage.NodeTime // what the node's clock shows
+	earliest usage.NodeTime // no container of the pod can have started before
+	// The start is known, and is not by a clock that was set back before this process has seen it.
+	isComparable bool
+	// Another pod of the name was removed, and this one has not started, or start times are ambiguous.
+	runsOn bool
+}
+
+// podStart returns what is known of the start of a container's pod.
+func (n *node) podStart(c *container, a *arrival) podStart {
+	p := podStart{state: n.state(c.key()), now: n.clock.nodeTime(a.at)}
 	_, isRemoved := n.removed[c.pod.key]
 	isAmbiguous := n.clock.isAmbiguous(a.at)
-	// The next pod of the name has not started, or start times are ambiguous.
-	runsOn := isRemoved && (isAmbiguous || !state.Running && state.EarliestStart == 0)
-	now := n.clock.nodeTime(a.at)
-	// The start is known, and is not by a clock that was set back before this process has seen it.
-	isComparable := state.EarliestStart != 0 && (isAmbiguous || state.EarliestStart.Sub(now) <= usage.MaxLead)
-	startedBefore := func(r reading, t usage.NodeTime) bool {
-		return r.startedAt != 0 && r.startedAt < t.Add(-usage.StartMargin)
-	}
-	earliest := state.EarliestStart
-	if hasOther := isRemoved || c.isProven && !startedBefore(c.prev, earliest); !hasOther {
-		earliest = state.earliestOfOnly(a.at)
+	p.runsOn = isRemoved && (isAmbiguous || !p.state.Running && p.state.EarliestStart == 0)
+	p.isComparable = p.state.EarliestStart != 0 && (isAmbiguous || p.state.EarliestStart.Sub(p.now) <= usage.MaxLead)
+	p.earliest = p.state.EarliestStart
+	if hasOther := isRemoved || c.isProven && !p.isEarlier(c.prev); !hasOther {
+		p.earliest = p.state.earliestOfOnly(a.at)
 	}
 	if isAmbiguous { // the start of a running container may have moved since the clock was set back
-		earliest = min(earliest, now.Add(-maxAmbiguity))
+		p.earliest = min(p.earliest, p.now.Add(-maxAmbiguity))
 	}
-	isEarlier := func(r reading) bool { return startedBefore(r, earliest) }
-	lossOf := func(r reading) usage.Loss {
-		switch {
-		case runsOn, isComparable && isEarlier(r):
-			return usage.LostOwner
-		case isComparable && usedTooMuch(r, state, a, now): // or the capacity is too low
-			return usage.LostExcess
-		}
-		return usage.NotLost
+	return p
+}
+
+// isEarlier reports whether a container started before any of the pod can have.
+func (p *podStart) isEarlier(r reading) bool {
+	return r.startedAt != 0 && r.startedAt < p.earliest.Add(-usage.StartMargin)
+}
+
+// lossOf returns why a reading cannot be of the pod, if so.
+func (p *podStart) lossOf(r reading, a *arrival) usage.Loss {
+	switch {
+	case p.runsOn, p.isComparable && p.isEarlier(r):
+		return usage.LostOwner
+	case p.isComparable && p.usedTooMuch(r, a): // or the capacity is too low
+		return usage.LostExcess
 	}
+	return usage.NotLost
+}
+
+// checkOwner returns why the sample of a container cannot be of the pod in the API server, if so. It drops what was
+// stored of another pod while the API server did not show a start, and notes in the arrival a container that is of
+// another pod only.
+func (n *node) checkOwner(c *container, s *usage.Sample, a *arrival) usage.Loss {
+	start := n.podStart(c, a)
 	if c.sampled && !c.isProven {
-		if lossOf(c.prev) != usage.NotLost || state.EarliestStart == 0 && c.startMoved(s) != 0 {
+		if start.lossOf(c.prev, a) != usage.NotLost || start.state.EarliestStart == 0 && c.startMoved(s) != 0 {
 			c.series = series{}
 		}
-		if !c.sampled || isComparable && !c.hasAmount { // the snapshot may be of another pod, too
+		if !c.sampled || start.isComparable && !c.hasAmount { // the snapshot may be of another pod, too
 			c.pod.snapshot, c.pod.changed, a.dropped = nil, true, true
 		}
 	}
-	if loss := lossOf(readingOf(s)); loss != usage.NotLost {
+	if loss := start.lossOf(readingOf(s), a); loss != usage.NotLost {
 		a.hasForeign = true
-		if !state.Running {
+		if !start.state.Running {
 			a.ended, a.dropped = append(a.ended, c), true
 		}
 		return loss
 	}
-	c.isProven = isComparable && !isEarlier(readingOf(s))
-	c.isNew = c.isNew && s.StartedAt >= state.EarliestStart // a start before the pod's is not its own
+	c.isProven = start.isComparable && !start.isEarlier(readingOf(s))
+	c.isNew = c.isNew && s.StartedAt >= start.state.EarliestStart // a start before the pod's is not its own
 	return usage.NotLost
 }
 
@@ -88,10 +105,10 @@ func (s *ContainerState) earliestOfOnly(now usage.Time) usage.NodeTime {
 // start in the API server, or since its pod was created there, if that is longer ago: a node's clock
 // may have been ahead when the container started. The margin also covers a clock that was set back by
 // up to usage.MaxLead.
-func usedTooMuch(r reading, state ContainerState, a *arrival, now usage.NodeTime) bool {
-	age := now.Sub(state.EarliestStart)
-	if state.PodCreatedAt != 0 {
-		age = max(age, a.at.Sub(state.PodCreatedAt))
+func (p *podStart) usedTooMuch(r reading, a *arrival) bool {
+	age := p.now.Sub(p.state.EarliestStart)
+	if p.state.PodCreatedAt != 0 {
+		age = max(age, a.at.Sub(p.state.PodCreatedAt))
 	}
 	limit := (age.Seconds()*1.1 + 2*usage.MaxLead.Seconds()) * float64(a.capacity) / 1e9
 	return a.capacity != 0 && age <= runsOnFor && r.CPUSeconds > limit

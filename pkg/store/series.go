@@ -45,7 +45,7 @@ type series struct {
 	hasAmount  bool  // whether amount belongs to this series
 	isNew      bool  // whether the scrape before was complete and did not mention the container; false once sampled
 	startFell  bool  // whether the series started because the start time fell
-	isProven   bool  // whether the start time shows that prev is of the pod in the API server, see node.accept
+	isProven   bool  // whether the start time shows that prev is of the pod in the API server, see node.checkOwner
 	olderCount uint8 // consecutive samples that were older than prev
 	prevIs     beforeJump
 }
