@@ -119,7 +119,8 @@ func newAPIServer(t *testing.T) *testCluster {
 var dryRun = []string{"apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f"}
 
 func (c *testCluster) dryRun(ctx context.Context, manifest string) error {
-	return c.RunWith(ctx, strings.NewReader(manifest), binaries.Kubectl, append(slices.Clone(dryRun), "-")...)
+	return c.RunWith(ctx, strings.NewReader(cluster.YAML+manifest), binaries.Kubectl,
+		append(slices.Clone(dryRun), "-")...)
 }
 
 // applyDefinitions creates the CustomResourceDefinitions that the chart has objects of. The modules in

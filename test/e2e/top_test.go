@@ -80,6 +80,9 @@ func TestTop(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			for _, test := range tests {
+				if os.Getenv("KUBERNETES") == "1.31" && slices.Contains(test.args, "--show-swap") {
+					continue // its kubectl does not have it, and its API server drops the swap of a node's status
+				}
 				t.Run(test.name, func(t *testing.T) {
 					got, err := shared.Run(t.Context(), program, test.args...)
 					must(t, err)
@@ -105,8 +108,9 @@ func hasRows(want ...string) func(string) bool {
 	return func(got string) bool { return equalTables(got, want) }
 }
 
-// equalTables reports whether a table has these rows.
+// equalTables reports whether a table has these rows. kubectl 1.31 has CPU% in place of CPU(%).
 func equalTables(got string, want []string) bool {
+	got = strings.NewReplacer("CPU% ", "CPU(%) ", "MEMORY% ", "MEMORY(%) ").Replace(got)
 	return slices.EqualFunc(slices.Collect(strings.Lines(got)), want, equalRows)
 }
 

@@ -266,8 +266,9 @@ func (c *Cluster) startControllers(ctx context.Context) error {
 		"--use-service-account-credentials",
 		"--kube-api-qps=100", // the demo creates 200 pods
 		"--kube-api-burst=200",
-		"--controllers=clusterrole-aggregation-controller,deployment-controller,endpointslice-controller,"+
-			"garbage-collector-controller,horizontal-pod-autoscaler-controller,namespace-controller,"+
+		// API servers of 1.31 look up the Endpoints of an APIService's Service, newer ones its EndpointSlices.
+		"--controllers=clusterrole-aggregation-controller,deployment-controller,endpoints-controller,"+
+			"endpointslice-controller,garbage-collector-controller,horizontal-pod-autoscaler-controller,namespace-controller,"+
 			"pod-garbage-collector-controller,replicaset-controller,root-ca-certificate-publisher-controller,"+
 			"serviceaccount-controller,serviceaccount-token-controller",
 		// Autoscaling as in production, but faster: a decision every 2 s instead of 15 s, and 15 s
@@ -368,9 +369,12 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return c.Run(ctx, binaries.Kubectl, args...)
 }
 
+// YAML is a line that marks a manifest as YAML. Without it, kubectl 1.31 takes one that begins with { for JSON.
+const YAML = "---\n"
+
 // Apply applies a manifest with kubectl.
 func (c *Cluster) Apply(ctx context.Context, manifest string) error {
-	return c.RunWith(ctx, strings.NewReader(manifest), binaries.Kubectl, "apply", "-f", "-")
+	return c.RunWith(ctx, strings.NewReader(YAML+manifest), binaries.Kubectl, "apply", "-f", "-")
 }
 
 // RunWith is Run with a standard input, and without the output.
