@@ -64,7 +64,7 @@ test: $(DEPS) ## run all tests: unit, verify and e2e
 UNIT = nice -n 3 $(GO) test $(RACE)
 unit: $(DEPS) ## run the unit tests
 	$(UNIT) ./...
-	cd test && $(UNIT) $$($(GO) list ./... | grep -v -e /e2e -e /test/chart)
+	cd test && $(UNIT) -count=1 $$($(GO) list ./... | grep -v -e /e2e -e /test/chart)
 	cd test/conformance && $(UNIT) ./...
 
 race: ## run the unit tests with the race detector

@@ -58,7 +58,7 @@ func waitFor(m *usage.Missing, now usage.Time, minWindow time.Duration) time.Dur
 	if age := now.Sub(m.SampledAt); age >= onDemandAge {
 		wait = max(housekeepingInterval-age, overdueDelay)
 	}
-	if m.StartedAt != 0 && m.SampledAt.Sub(m.StartedAt) < usage.MinAgeSinceStart { // too young for a rate
+	if m.StartedAt != 0 { // it may be too young for a rate
 		wait = max(wait, m.StartedAt.Add(usage.MinAgeSinceStart).Sub(now)+100*time.Millisecond)
 	}
 	return wait

@@ -11,6 +11,19 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
+// TestStartup checks within what time the first metrics of a container are expected. docs/troubleshooting.md and
+// docs/why-no-metrics.md have it.
+func TestStartup(t *testing.T) { // rule 4
+	for interval, want := range map[time.Duration]time.Duration{
+		15 * time.Second: 25 * time.Second,
+		5 * time.Second:  20100 * time.Millisecond, // the kubelet samples every 10 s
+	} {
+		if got := (&Scraper{Config: Config{Interval: interval}}).Overall().Startup; got != want {
+			t.Errorf("scrapes every %v: got %v, want %v", interval, got, want)
+		}
+	}
+}
+
 func TestHealth(t *testing.T) {
 	unreachable := errors.New("unreachable")
 	fetch := func(_ context.Context, node string) error {
