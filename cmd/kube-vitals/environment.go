@@ -61,7 +61,7 @@ func (o *options) parseEnvironment(environment []string) {
 			given[flag] = given[flag] || o.isSet(other)
 		}
 	}
-	for flag := range environmentFlags() {
+	for _, flag := range slices.Sorted(maps.Keys(environmentFlags())) {
 		name := environmentName(flag)
 		if values[name] == "" || given[flag] {
 			continue
@@ -72,5 +72,4 @@ func (o *options) parseEnvironment(environment []string) {
 		}
 		o.environment = append(o.environment, "--"+flag+"="+values[name])
 	}
-	slices.Sort(o.environment)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-const minResponseBytes = 64 << 10
+const minResponseBytes, maxResponseBytes = 64 << 10, 1 << 30
 
 func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 	k := &o.Kubelet
@@ -76,9 +76,9 @@ func (o *options) validateKubelet() {
 		o.errorf("--kubelet-request-timeout must be at most half of --max-sample-age, so %v, but is %v",
 			o.Kubelet.SlowTimeout, o.Kubelet.Timeout)
 	}
-	if o.Kubelet.MaxBodyBytes < minResponseBytes {
-		o.errorf("--kubelet-max-response-bytes must be at least %d, but is %d: responses of ordinary nodes would be rejected",
-			minResponseBytes, o.Kubelet.MaxBodyBytes)
+	if n := o.Kubelet.MaxBodyBytes; n < minResponseBytes || n > maxResponseBytes {
+		o.errorf("--kubelet-max-response-bytes must be from %d, which responses of ordinary nodes need, to %d, but is %d",
+			minResponseBytes, maxResponseBytes, n)
 	}
 	if len(o.Kubelet.AddressTypes) == 0 {
 		o.errorf("--kubelet-preferred-address-types must name at least one type")

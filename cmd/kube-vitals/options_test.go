@@ -210,9 +210,10 @@ func TestErrors(t *testing.T) {
 		"--deployment=a":                 {"--deployment needs --node-events"},
 		"--node-events --deployment=a/b": {`--deployment: "a/b" is not a valid name`},
 		"--kubelet-max-response-bytes=65535": {
-			"--kubelet-max-response-bytes must be at least 65536, but is 65535"},
-		"--node-selector=a=(": {"--node-selector: "},
-		"--secure-port=0":     {"--secure-port 0"},
+			"--kubelet-max-response-bytes must be from 65536, which responses of ordinary nodes need, to 1073741824, but is 65535"},
+		"--kubelet-max-response-bytes=9223372036854775807": {"to 1073741824, but is 9223372036854775807"},
+		"--node-selector=a=(":                              {"--node-selector: "},
+		"--secure-port=0":                                  {"--secure-port 0"},
 		"--tls-cert-file=f": {
 			"--tls-cert-file and --tls-private-key-file must be set together"},
 		"--tls-min-version=9":        {"--tls-min-version: "},

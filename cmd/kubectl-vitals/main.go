@@ -58,7 +58,9 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	cmd.SetOut(out)
 	cmd.SetErr(errOut)
 	if err := cmd.ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(errOut, err)
+		for line := range strings.Lines(err.Error()) { // it may have texts of a server
+			fmt.Fprintln(errOut, terminal.Printable(strings.TrimSuffix(line, "\n")))
+		}
 		return exitUnexamined
 	}
 	return o.code

@@ -154,7 +154,8 @@ func (c *client) query(ctx context.Context, k kind, emit func(*decode.Series)) (
 	request.Header.Set("Accept-Encoding", "gzip") // explicitly, so that the limits apply to both sizes
 	decoded, err := c.read(request, emit)
 	if err != nil {
-		return nil, fmt.Errorf("query %v at %s: %w", k, c.url.Host, withoutURL(err))
+		// OAuth 2.0 puts whole responses into its errors, so the text is cut.
+		return nil, reason.Flatten(err, "query %v at %s: %.1000s", k, c.url.Host, withoutURL(err).Error())
 	}
 	return decoded, nil
 }

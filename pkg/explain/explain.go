@@ -61,6 +61,7 @@ type Lookup interface {
 type finding struct {
 	reason  reason.Reason
 	failing bool          // whether the node cannot be read for that reason
+	err     error         // why it cannot be read; messages have its cure, not its text
 	text    func() string // called only for messages: a summary of many objects has no texts
 }
 
@@ -70,7 +71,8 @@ func newFinding(r reason.Reason, format string, args ...any) finding {
 
 // message returns the text of a finding with the cure.
 func (m *moment) message(f finding) string {
-	why := m.overall.Describe(f.reason).Explain(nil)
+	why := m.overall.Describe(f.reason).Explain(f.err)
+	why.Detail, why.Command = "", "" // users who may not read nodes must not see their names
 	switch why.Problem = f.text(); f.reason {
 	case reason.PodStarting, reason.NodeStarting, reason.EngineFailing: // the text has the time to wait, or the cure
 		why.Cure = ""
@@ -123,7 +125,7 @@ func (m *moment) examineNode(name, subject string) *nodeFinding {
 	case h.Failures > 0:
 		n.finding = newFinding(h.Reason, "the metrics of %s cannot be read%s: %s",
 			subject, since(h.FailingSince, m.now), o.Describe(h.Reason).Problem)
-		n.failing = true
+		n.failing, n.err = true, h.Err
 	case h.LastSuccess.IsZero():
 		n.finding = newFinding(reason.NodeStarting, "%s has not been read yet; metrics are expected within %s",
 			subject, seconds(o.Startup))

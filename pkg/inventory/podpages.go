@@ -74,6 +74,9 @@ func (p *podPages) List(ctx context.Context, options metav1.ListOptions) (*metav
 		p.page = &podPage{limit: max(1, options.Limit/4)} // without the memory of the large one
 		return p.List(ctx, options)
 	}
+	if err != nil {
+		p.page = nil // the next list starts with the first page
+	}
 	if apierrors.IsResourceExpired(err) && options.Continue != "" {
 		// The Reflector starts again. With the error itself, it would list all pods in one response.
 		return nil, errors.New("the list of pods expired before its last page: " + err.Error())

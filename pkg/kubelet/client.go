@@ -2,6 +2,8 @@ package kubelet
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"sync"
@@ -10,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -143,8 +146,15 @@ func (c *Client) get(
 	reading, err := c.reading.acquire(ctx)
 	*queued += reading.queued
 	defer reading.release()
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, &reason.Error{
+			Reason: reason.InternalFailure,
+			Err:    fmt.Errorf("the response of the kubelet waited %v to be read", reading.queued.Round(time.Millisecond)),
+			Cure:   "raise the CPU limit of kube-vitals",
+		}
+	}
 	if err != nil {
-		return nil, t.asTimeout(err, start)
+		return nil, err
 	}
 	x.conn.socket.permit = reading // which it pauses while it waits for the kubelet
 	w := c.workspaces.Get().(*workspace)
@@ -167,7 +177,7 @@ func (c *Client) get(
 // dateOf returns the time of the Date header, or 0 if it is missing or invalid.
 func dateOf(header http.Header) usage.NodeTime {
 	date, err := http.ParseTime(header.Get("Date"))
-	if err != nil || !decode.ValidTime(date) {
+	if err != nil {
 		return 0
 	}
 	return usage.NodeAt(date)

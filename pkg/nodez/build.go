@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -256,10 +255,7 @@ const maxNameBytes = 512
 func printable(text string, limit int) string {
 	suffix := ""
 	if len(text) > limit {
-		for !utf8.RuneStart(text[limit]) {
-			limit--
-		}
-		text, suffix = text[:limit], "…"
+		text, suffix = strings.ToValidUTF8(text[:limit], ""), "…"
 	}
 	return strings.Map(func(r rune) rune {
 		switch {

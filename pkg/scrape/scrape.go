@@ -306,7 +306,7 @@ func (s *Scraper) fetchSummary(ctx context.Context, t *target, p plan) plan {
 		}
 		s.logSummaryOnce.Do(func() {
 			klog.FromContext(ctx).Info("The kubelet's summary is not available; metrics start with the second sample "+
-				"(logged once, for the first such node)", "node", name, "err", err)
+				"(logged once, for the first such node)", "node", name, "err", reason.Of(err).Describe().Explain(err))
 		})
 	}
 	return p

@@ -26,7 +26,8 @@ func residentMemory() uint64 {
 
 // memoryLimit returns the memory limit of the container in bytes: the lowest limit of the cgroup of this
 // process and of the cgroups around it that are visible here. It returns 0 if there is none or if it
-// cannot be read. It reads the files of the kernel each time, since a Pod can be resized.
+// cannot be read. It reads the files of the kernel each time, since a Pod can be resized. The shares of responses and
+// connections are those of the start.
 func memoryLimit() uint64 { return memoryLimitIn("/") }
 
 // noMemoryLimit is the lowest value that stands for no limit. Version 1 of cgroups has the highest

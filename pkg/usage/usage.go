@@ -18,10 +18,11 @@ import (
 // and no pointer for the garbage collector to follow.
 type Time int64
 
-// At converts t, which must be between the years 1970 and 2262. The zero time.Time becomes 0, "not
-// known".
+// At converts a time. One that is not after 1970 and before 2200, such as the zero time.Time, becomes 0, "not
+// known": times of nodes may be any, and there must be room to compute with them.
 func At(t time.Time) Time {
-	if t.IsZero() {
+	const year2200 = 7258118400
+	if s := t.Unix(); s <= 0 || s >= year2200 {
 		return 0
 	}
 	return Time(t.UnixNano())

@@ -65,13 +65,6 @@ func latestTime(dst *usage.Scrape) usage.NodeTime {
 	return usage.NodeTime(dst.At.Add(maxAhead))
 }
 
-// ValidTime reports whether t can be converted to a usage.NodeTime, with hours to spare: it is after
-// 1970 and before 2200.
-func ValidTime(t time.Time) bool {
-	const year2200 = 7258118400
-	return t.Unix() > 0 && t.Unix() < year2200
-}
-
 // The errors of Decode, each with its reason, apart from that of badTimes.
 var (
 	errContainersUnread = reason.Errorf(reason.RuntimeNoStats, "resource_scrape_error is not 0")

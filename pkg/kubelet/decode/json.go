@@ -108,12 +108,13 @@ func (s *state) time(t timestamp) (at usage.NodeTime, ok bool) {
 	if !t.present {
 		return 0, true
 	}
-	if t.date.Unix() > 0 && !t.date.After(s.latest.Time()) {
-		return usage.NodeAt(t.date), true
+	at = usage.NodeAt(t.date)
+	if at != 0 && at <= s.latest {
+		return at, true
 	}
 	s.skip(usage.BadTime)
-	if ValidTime(t.date) {
-		s.future = usage.NodeAt(t.date)
+	if at != 0 {
+		s.future = at
 	}
 	return 0, false
 }

@@ -127,10 +127,7 @@ func (r *textReference) set(
 	case fieldSwap:
 		s.Swap, s.Has = uint64(value), s.Has|usage.HasSwap
 	case fieldStart:
-		if value > float64(scrapedAt.Add(maxAhead))/1e9 {
-			return usage.BadTime, false
-		}
-		if value >= usage.OldestStart {
+		if value >= usage.OldestStart && value <= float64(scrapedAt.Add(maxAhead))/1e9 {
 			s.StartedAt = usage.NodeTime(math.Round(value*1e6)) * 1e3
 		}
 	}
