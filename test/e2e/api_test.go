@@ -19,18 +19,29 @@ func TestTables(t *testing.T) {
 		"podmetrics -n fixture -o wide --sort-by=.containers[0].usage.memory": pods + " SWAP(BYTES) AGE(METRICS) NODE",
 		"nodemetrics -o wide -l " + fixtureLabel:                              pods + " SWAP(BYTES) AGE(METRICS)",
 	} {
-		lines := strings.Split(shared.kubectl(t, append([]string{"get"}, strings.Fields(args)...)...), "\n")
-		if got := strings.Join(strings.Fields(lines[0]), " "); !strings.EqualFold(got, want) {
-			t.Errorf("%s: got columns %s, want %s", args, got, want)
-		}
-		if !strings.HasPrefix(args, "podmetrics") {
-			continue
-		}
-		for i, name := range []string{"alpha", "beta", "gamma"} {
-			if !strings.HasPrefix(lines[i+1], name+" ") || strings.Contains(args, "wide") && !age.MatchString(lines[i+1]) {
-				t.Errorf("%s: got row %q, want %s with the age of the metrics and a node", args, lines[i+1], name)
+		eventually(t, "the table of "+args, func(ctx context.Context) error {
+			out, err := shared.Kubectl(ctx, append([]string{"get"}, strings.Fields(args)...)...)
+			if err != nil {
+				return err
 			}
-		}
+			lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
+			if got := strings.Join(strings.Fields(lines[0]), " "); !strings.EqualFold(got, want) {
+				return fmt.Errorf("got columns %s, want %s", got, want)
+			}
+			if !strings.HasPrefix(args, "podmetrics") {
+				return nil
+			}
+			rows, names := lines[1:], []string{"alpha", "beta", "gamma"}
+			if len(rows) != len(names) {
+				return fmt.Errorf("got rows %q, want %q", rows, names)
+			}
+			for i, name := range names {
+				if !strings.HasPrefix(rows[i], name+" ") || strings.Contains(args, "wide") && !age.MatchString(rows[i]) {
+					return fmt.Errorf("got row %q, want %s with the age of the metrics and a node", rows[i], name)
+				}
+			}
+			return nil
+		})
 	}
 }
 
