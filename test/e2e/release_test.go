@@ -125,7 +125,8 @@ func (r *movedRelease) helm(t *testing.T, args ...string) {
 func (r *movedRelease) upgrade(t *testing.T, values ...string) error {
 	t.Helper()
 	_, err := r.Run(t.Context(), binaries.Helm, "upgrade", r.name, r.Chart, inNamespace, "--set",
-		fmt.Sprintf("image.tag=dev,service.port=%d,nodeSelector.server=kube-vitals,%s", r.port, strings.Join(values, ",")))
+		fmt.Sprintf("image.tag=dev,service.port=%d,nodeSelector.server=kube-vitals,maxSampleAge=10m,%s",
+			r.port, strings.Join(values, ",")))
 	return err
 }
 
@@ -146,6 +147,7 @@ func (r *movedRelease) rollOut(t *testing.T, container string, s *cluster.Server
 	eventually(t, container+" to be ready", func(ctx context.Context) error {
 		return errors.Join(s.Running(), probe.ok(ctx, "/readyz"))
 	})
+	r.awaitNode(t, s)
 	r.processes.Store(container, s.Address)
 	r.kubectl(t, "label", "node", "node", "--overwrite", "server="+container)
 	eventually(t, container+" to be the only endpoint", func(context.Context) error {

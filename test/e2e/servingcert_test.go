@@ -70,23 +70,16 @@ func startServing(t *testing.T, flags ...string) *servingCluster {
 // start installs kube-vitals and starts both servers behind one Service.
 func (c *servingCluster) start(t *testing.T) {
 	t.Helper()
-	// Without the port of the Service, which changes below.
-	c.install(t, append(c.certificateFlags(), "--service="+cluster.Release+"."+cluster.Namespace+".svc")...)
+	// Without the port of the Service, which changes below. No metrics expire on a busy machine.
+	c.install(t, append(c.certificateFlags(), "--service="+cluster.Release+"."+cluster.Namespace+".svc",
+		"--max-sample-age=10m")...)
 	c.servers = []*cluster.Server{c.server, c.replica(t, c.server)}
 	eventually(t, "the second server to have the certificate", func(ctx context.Context) error {
 		_, err := c.connect(ctx, c.servers[1], "v1")
 		return err
 	})
-	for _, s := range c.servers { // readiness does not wait for the second sample of a node younger than 10 seconds
-		admin := c.asAdmin(t, s)
-		admin.transport.TLSClientConfig.InsecureSkipVerify = true
-		eventually(t, "the node's metrics", func(ctx context.Context) error {
-			body, err := admin.getOK(ctx, nodesPath)
-			if err == nil && !bytes.Contains(body, []byte(`"name":"node"`)) {
-				err = fmt.Errorf("the node is missing: %s", body)
-			}
-			return err
-		})
+	for _, s := range c.servers {
+		c.awaitNode(t, s)
 	}
 	service := startBalancer(t)
 	service.add(c.servers[0].Address, c.servers[1].Address)
@@ -193,6 +186,21 @@ func awaitLog(t *testing.T, s *cluster.Server, text string) {
 		log, err := s.Log()
 		if err == nil && !strings.Contains(log, text) {
 			err = errors.New("it is not")
+		}
+		return err
+	})
+}
+
+// awaitNode waits until a server has the metrics of the node of newCluster: readiness does not wait for the second
+// sample of a node younger than 10 seconds.
+func (c *testCluster) awaitNode(t *testing.T, s *cluster.Server) {
+	t.Helper()
+	admin := c.asAdmin(t, s)
+	admin.transport.TLSClientConfig.InsecureSkipVerify = true
+	eventually(t, "the node's metrics", func(ctx context.Context) error {
+		body, err := admin.getOK(ctx, nodesPath)
+		if err == nil && !bytes.Contains(body, []byte(`"name":"node"`)) {
+			err = fmt.Errorf("the node is missing: %s", body)
 		}
 		return err
 	})
