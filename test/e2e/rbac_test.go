@@ -191,9 +191,18 @@ func unused(permissions []permission, requests []auditRequest) (names []string) 
 	return names
 }
 
-// notPermitted returns the requests that were denied, or allowed by other permissions than these.
+// notPermitted returns the requests that were denied, or allowed by other permissions than these. A request that was
+// denied once and allowed later was denied because the API server had not yet read a new role.
 func notPermitted(permissions []permission, requests []auditRequest) (others []auditRequest) {
-	for _, q := range requests {
+	for i, q := range requests {
+		if !q.allowed {
+			allowed := q
+			allowed.allowed = true
+			q.allowed = slices.ContainsFunc(requests[i+1:], func(later auditRequest) bool {
+				later.created = false // as for what is denied
+				return later == allowed
+			})
+		}
 		parts := []auditRequest{q}
 		if q.verb == "patch" && q.created {
 			parts = append(parts, q)
