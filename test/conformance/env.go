@@ -345,13 +345,18 @@ func (e *env) each(f func(version, resource string) error) error {
 func (e *env) eachList(ctx context.Context, f func(l *list, version, resource string) error) error {
 	const tries = 5
 	return e.each(func(version, resource string) error {
-		return e.until(ctx, (tries-1)*e.cfg.Interval, func(ctx context.Context) error {
+		for n := 1; ; n++ {
 			l, err := e.list(ctx, path(version, resource, "", ""))
-			if err != nil {
+			if err == nil {
+				err = f(l, version, resource)
+			}
+			if isFinal(err) || n == tries {
 				return err
 			}
-			return f(l, version, resource)
-		})
+			if err := e.pause(ctx); err != nil {
+				return err
+			}
+		}
 	})
 }
 
@@ -385,6 +390,11 @@ type conclusive struct{ error }
 
 func (c conclusive) Unwrap() error { return c.error }
 
+// isFinal reports whether the result of a try ends all waiting: nil, a skip or a conclusive error.
+func isFinal(err error) bool {
+	return err == nil || errors.As(err, new(skip)) || errors.As(err, new(conclusive))
+}
+
 // eventually calls try until it returns nil, a skip or a conclusive error. It returns the last error
 // when the timeout expires.
 func (e *env) eventually(ctx context.Context, try func(context.Context) error) error {
@@ -395,7 +405,7 @@ func (e *env) until(ctx context.Context, timeout time.Duration, try func(context
 	deadline := time.Now().Add(timeout)
 	for {
 		err := try(ctx)
-		if err == nil || errors.As(err, new(skip)) || errors.As(err, new(conclusive)) {
+		if isFinal(err) {
 			return err
 		}
 		if time.Now().After(deadline) {
