@@ -40,18 +40,35 @@ func (c *testCluster) testEvents(t *testing.T) {
 	c.failNodes(kubelettest.Status(http.StatusUnauthorized), kubelettest.Status(http.StatusForbidden))
 	c.awaitEvent(t, describeNode, "Warning", unavailable, "(unauthorized): enable webhook authentication")
 	c.awaitEvent(t, describeDeployment, "Warning", unavailable, "metrics of 3 of 4 nodes", "(forbidden): grant get on")
+	first := c.countManyEvents(t)
 	c.failNodes(nil, nil)
 	c.awaitEvent(t, describeNode, "Normal", restored, "metrics of this node again")
 	c.awaitEvent(t, describeDeployment, "Normal", restored, "metrics of 4 of 4 nodes again")
 	c.failNodes(kubelettest.Status(http.StatusUnauthorized), kubelettest.Status(http.StatusForbidden))
 	c.awaitEvent(t, describeNode, "Warning", unavailable, "(x2 over ")
 	c.awaitEvent(t, describeDeployment, "Warning", unavailable, "(x2 over ")
+	second := c.countManyEvents(t) - first
 	c.failNodes(nil, nil)
+	if first >= len(manyNodes) || second >= len(manyNodes) {
+		t.Errorf("got %d and %d events about %d nodes, want one event about all", first, second, len(manyNodes))
+	}
+}
+
+// countManyEvents returns how often each of manyNodes was reported as unavailable, in sum. That is right for a node
+// that fails an interval before so many others do that the Deployment is reported.
+func (c *testCluster) countManyEvents(t *testing.T) (n int) {
+	t.Helper()
 	for _, e := range c.ownEvents(t) {
-		if e.InvolvedObject.Name != oneNode && e.InvolvedObject.Name != cluster.Release {
-			t.Errorf("got an event about %s %s: %s", e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Message)
+		switch name := e.InvolvedObject.Name; {
+		case slices.Contains(manyNodes, name):
+			if e.Reason == unavailable {
+				n += int(e.Count)
+			}
+		case name != oneNode && name != cluster.Release:
+			t.Errorf("got an event about %s %s: %s", e.InvolvedObject.Kind, name, e.Message)
 		}
 	}
+	return n
 }
 
 // testEventsDisabled disables events in the chart. The server, which still has its old flags, is
