@@ -15,10 +15,11 @@ import (
 const (
 	// outageLength is the minimum length of an outage.
 	outageLength = 6 * time.Second
-	// outageLines bounds the lines logged in two outages, without those that the library logs for
-	// each request that it cannot authenticate or authorize. Each watch logs some when it fails, is
-	// retried and recovers.
-	outageLines = 100
+	// outageLines and outageLinesPerSecond bound the lines logged in two outages, without those that the
+	// library logs for each request that it cannot authenticate or authorize. Each watch logs some when it
+	// fails, is retried and recovers.
+	outageLines          = 100
+	outageLinesPerSecond = 2
 	// unknownTimeout bounds requests that cannot be reviewed: the library retries reviews for up to
 	// a minute.
 	unknownTimeout = 5 * time.Second
@@ -41,21 +42,25 @@ func (d *disruption) testOutage(t *testing.T) {
 	d.createNamespaces(t, "after-outage", "after-pause")
 	goroutines, logged := d.goroutines(t, s), logLines(t, s)
 
+	began := time.Now()
 	d.StopAPIServer()
 	d.duringOutage(t, s, known)
 	must(t, d.RestartAPIServer(t.Context()))
+	unavailable := time.Since(began)
 	d.afterOutage(t, "after-outage")
 
+	began = time.Now()
 	d.PauseAPIServer()
 	d.duringOutage(t, s, known)
 	d.ResumeAPIServer()
+	unavailable += time.Since(began)
 	d.afterOutage(t, "after-pause")
 
-	n := logLines(t, s) - logged
-	t.Logf("%d lines logged", n)
-	if n > outageLines {
+	n, limit := logLines(t, s)-logged, outageLines+outageLinesPerSecond*int(unavailable.Seconds())
+	t.Logf("%d lines logged, the API server was unavailable for %s", n, unavailable)
+	if n > limit {
 		text, _ := s.Log()
-		t.Errorf("got %d lines logged, want at most %d:\n%s", n, outageLines, text)
+		t.Errorf("got %d lines logged, want at most %d:\n%s", n, limit, text)
 	}
 	eventually(t, "goroutines to end", func(context.Context) error {
 		if now := d.goroutines(t, s); now > goroutines+10 {
