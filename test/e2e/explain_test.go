@@ -20,6 +20,7 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/internal/sim/kubelettest"
 	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
+	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
 
 // The namespace and nodes of TestDiagnosis. The kubelet of selfSigned has its own certificate.
@@ -60,8 +61,23 @@ func (d *diagnosis) testPods(t *testing.T) {
 
 	// A pod that has just started, and that its kubelet never reports.
 	d.Simulation.Kubelet(oneNode).SetFaults(hidePod("new"))
+	// This explanation ends after 15 seconds. A kubectl that is slow to start may miss it.
+	starting := make(chan error, 1)
+	go func() {
+		want := explanation("pod-starting", `container "main" started \d+s ago; metrics are expected within \d+s`)
+		starting <- process.Poll(t.Context(), timeout, "the pod to start", func(ctx context.Context) error {
+			_, err := d.get(ctx, "/apis/metrics.k8s.io/v1/namespaces/"+explained+"/pods/new")
+			if err == nil {
+				return errors.New("it has metrics")
+			}
+			if !want.MatchString(err.Error()) {
+				return err
+			}
+			return nil
+		})
+	}()
 	d.addPod(t, "new", "nodeName: "+oneNode)
-	d.awaitExplanation(t, "pod new", "pod-starting", `container "main" started \d+s ago; metrics are expected within \d+s`)
+	must(t, <-starting)
 	d.awaitExplanation(t, "pod new", "no-containers",
 		`the kubelet of node "node" responded at `+clock+` ago\), but does not report the pod`)
 
@@ -145,11 +161,15 @@ func (c *testCluster) setStatuses(t *testing.T) {
 	}
 }
 
-// awaitExplanation waits until kubectl top fails with the text and the address of the reason's
-// documentation.
+// explanation matches a message with the text and the address of the reason's documentation.
+func explanation(reason, text string) *regexp.Regexp {
+	return regexp.MustCompile(text + `.*; see https://github\.com/.*/docs/troubleshooting\.md#` + reason + `\n?$`)
+}
+
+// awaitExplanation waits until kubectl top fails with an explanation.
 func (c *testCluster) awaitExplanation(t *testing.T, object, reason, text string) {
 	t.Helper()
-	want := regexp.MustCompile(text + `.*; see https://github\.com/.*/docs/troubleshooting\.md#` + reason + `\n$`)
+	want := explanation(reason, text)
 	var got string
 	eventually(t, fmt.Sprintf("kubectl top %s to fail with %s", object, want), func(ctx context.Context) error {
 		var err error
@@ -200,12 +220,15 @@ func (c *testCluster) checkWarnings(t *testing.T) {
 			"1 on 1 node that is not scraped", "1 without a running container",
 		},
 	} {
-		_, got, err := c.kubectlWithErrors(t.Context(), "get", resource, "--namespace", explained)
-		for _, part := range parts {
-			if err != nil || !strings.Contains(got, part) {
-				t.Errorf("kubectl get %s: got %v, %s, want %q", resource, err, got, part)
+		eventually(t, "the warnings of kubectl get "+resource, func(ctx context.Context) error {
+			_, got, err := c.kubectlWithErrors(ctx, "get", resource, "--namespace", explained)
+			for _, part := range parts {
+				if err != nil || !strings.Contains(got, part) {
+					return fmt.Errorf("got %v, %s, want %q", err, got, part)
+				}
 			}
-		}
+			return nil
+		})
 	}
 }
 
@@ -231,8 +254,11 @@ func (c *testCluster) checkTenant(t *testing.T) {
 			return nil
 		})
 	}
-	out, got, err := c.kubectlWithErrors(t.Context(), append(as, "get", "podmetrics")...)
-	if err != nil || got != "" || !strings.Contains(out, "web ") {
-		t.Errorf("kubectl get podmetrics as a tenant: got %v\n%s%s, want the table without a warning", err, got, out)
-	}
+	eventually(t, "kubectl get podmetrics as a tenant", func(ctx context.Context) error {
+		out, got, err := c.kubectlWithErrors(ctx, append(as, "get", "podmetrics")...)
+		if err != nil || got != "" || !strings.Contains(out, "web ") {
+			return fmt.Errorf("got %v\n%s%s, want the table without a warning", err, got, out)
+		}
+		return nil
+	})
 }
