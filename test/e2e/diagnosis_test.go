@@ -227,15 +227,24 @@ func (d *diagnosis) testClock(t *testing.T) {
 	d.createNode(t, node, at)
 	d.awaitMetrics(t, "node", node)
 
-	// await waits for newer metrics, whose timestamp is of the node's clock, and for doctor's check.
+	const back = 10 * time.Minute
+	var last time.Time // the timestamp that was read last, by our clock
+	// await waits for newer metrics, whose timestamp is of the node's clock, and for doctor's check. Metrics that expire
+	// are those of a busy machine.
 	await := func(offset time.Duration, status, object string) {
 		t.Helper()
 		k.SetClockOffset(offset)
 		began := time.Now().Add(offset)
 		eventually(t, "the clocks to be "+status, func(ctx context.Context) error {
 			sampled, err := d.nodeTimestamp(ctx, node)
-			if err != nil && ctx.Err() == nil {
+			if err != nil && strings.Contains(err.Error(), "(NotFound)") && time.Since(last) < maxAge-time.Second {
 				t.Fatalf("the node has lost its metrics: %v", err)
+			}
+			if err == nil {
+				last = sampled
+				if time.Since(last) > back/2 {
+					last = last.Add(back)
+				}
 			}
 			if err == nil && (sampled.Before(began) || sampled.After(time.Now().Add(offset))) {
 				err = fmt.Errorf("the metrics are of %s", sampled)
@@ -255,7 +264,7 @@ func (d *diagnosis) testClock(t *testing.T) {
 			return fmt.Errorf("doctor does not have clocks %s: %+v", status, report.Checks)
 		})
 	}
-	await(-10*time.Minute, "warning", node+" -")
+	await(-back, "warning", node+" -")
 	const logged = `"The clock of the node jumped against ours; the rates of its containers start again (`
 	awaitLog(t, d.server, logged)
 	if n := d.countLog(t, logged); n != 1 {
