@@ -132,7 +132,8 @@ func (c *adapterCluster) startServer(
 	must(t, err)
 	kubeconfig := c.accountKubeconfig(t, monitoring, name)
 	args = append(args, "--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig,
-		"--authorization-kubeconfig="+kubeconfig, "--bind-address=127.0.0.1", "--secure-port="+port, "--metric-resolution=5s")
+		"--authorization-kubeconfig="+kubeconfig, "--bind-address=127.0.0.1", "--secure-port="+port, "--metric-resolution=5s",
+		"--max-sample-age=10m") // for a busy machine
 	p, err := c.StartProcessWith(env, binary, args...) // may outlive the subtest
 	must(t, err)
 	logOnFailure(t, p)

@@ -31,7 +31,7 @@ func TestGitOps(t *testing.T) {
 	g := &gitOps{pinned: pinned{testCluster: newCluster(t)}, manifest: filepath.Join(t.TempDir(), "manifest.yaml")}
 	g.createNode(t, "first", g.startKubelet(t, "first").at)
 	objects := g.objectNames(t)
-	g.installWith(t, []string{"kubelet.tls=pin"})
+	g.installWith(t, []string{"kubelet.tls=pin"}, "--max-sample-age=10m") // for a busy machine
 	g.awaitMetrics(t, "node", "first")
 	g.awaitMetrics(t, "node", "node")
 	g.writeManifest(t)
@@ -212,7 +212,7 @@ func (g *gitOps) testMended(t *testing.T, tool func() error) {
 // testUninstall removes the release, and compares the objects of the cluster with those before.
 func (g *gitOps) testUninstall(t *testing.T, before []string) {
 	g.uninstall(t)
-	if err := g.server.Stop(shutdownTimeout); err != nil {
+	if err := g.server.Stop(g.shutdownTimeout()); err != nil {
 		t.Errorf("kube-vitals exits with %v", err)
 	}
 	eventually(t, "all objects to be deleted", func(context.Context) error {

@@ -51,7 +51,7 @@ func TestHostileLabels(t *testing.T) {
 	})
 	must(t, err)
 
-	c.install(t)
+	c.install(t, "--max-sample-age=10m") // for a busy machine
 	const other = "/apis/metrics.k8s.io/v1/namespaces/other/pods/web"
 	const selected = "/apis/metrics.k8s.io/v1/namespaces/tenant/pods?labelSelector="
 	eventually(t, "metrics of all running pods", func(ctx context.Context) error {
