@@ -148,7 +148,8 @@ func TestEphemeralStorage(t *testing.T) {
 		`kube_vitals_ephemeral_storage_scrapes_total{reason="forbidden",result="failure"}`,
 		`kube_vitals_ephemeral_storage_scrapes_total{reason="timeout",result="failure"}`,
 		`kube_vitals_ephemeral_storage_scrape_duration_seconds_count`)
-	if _, body := client.get("/metrics", "alice"); strings.Contains(body, "kube_vitals_node_failing{") ||
+	_, body := client.get("/metrics", "alice")
+	if strings.Contains(body, `kube_vitals_node_failing{node="node-1",reason="forbidden"}`) ||
 		strings.Contains(body, `kube_vitals_scrapes_total{reason="forbidden"`) {
 		t.Error("the failure counts as one of a scrape of CPU and memory")
 	}
