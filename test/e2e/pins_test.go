@@ -33,10 +33,14 @@ func TestPinnedKubelets(t *testing.T) {
 	for _, node := range []string{"node", "first", "second"} {
 		p.awaitMetrics(t, "node", node)
 	}
-	pins := p.pins(t)
-	if len(pins) != 3 || !strings.HasPrefix(pins["node"], "ca ") || !strings.HasPrefix(pins["first"], "sha256:") {
-		t.Errorf("got entries %v, want a CA for node, and keys for first and second", pins)
-	}
+	var pins map[string]string
+	eventually(t, "a CA for node, and keys for first and second", func(context.Context) error {
+		if pins = p.pins(t); len(pins) != 3 || !strings.HasPrefix(pins["node"], "ca ") ||
+			!strings.HasPrefix(pins["first"], "sha256:") || !strings.HasPrefix(pins["second"], "sha256:") {
+			return fmt.Errorf("got entries %v", pins)
+		}
+		return nil
+	})
 
 	// Another process uses the same keys, and pins none again. Then both run at the same time.
 	replica := p.replica(t, p.server)
@@ -249,7 +253,7 @@ func (p *pinned) testPermissions(t *testing.T) {
 func (p *pinned) testUninstall(t *testing.T, replica *cluster.Server) {
 	p.uninstall(t)
 	for _, s := range []*cluster.Server{p.server, replica} {
-		if err := s.Stop(shutdownTimeout); err != nil {
+		if err := s.Stop(p.shutdownTimeout()); err != nil {
 			t.Errorf("kube-vitals exits with %v", err)
 		}
 	}
