@@ -73,18 +73,20 @@ type testCluster struct {
 	started time.Duration   // how long the start took, which shows how busy the machine is
 }
 
-// startCluster starts a cluster with nodes and kube-vitals.
-func startCluster(ctx context.Context, progress io.Writer, nodes int) (*testCluster, error) {
+// startCluster starts a cluster with nodes and kube-vitals, which has additional flags.
+func startCluster(ctx context.Context, progress io.Writer, nodes int, args ...string) (*testCluster, error) {
+	began := time.Now()
 	c, err := cluster.Start(ctx, cluster.Config{Progress: progress, Nodes: simulation.Nodes(nodes)})
 	if err != nil {
 		return nil, err
 	}
-	s, err := c.Install(ctx)
+	started := time.Since(began)
+	s, err := c.Install(ctx, args...)
 	if err != nil {
 		c.Stop()
 		return nil, err
 	}
-	return &testCluster{Cluster: c, server: s}, nil
+	return &testCluster{Cluster: c, server: s, started: started}, nil
 }
 
 // startBare starts a cluster without kube-vitals for one test.

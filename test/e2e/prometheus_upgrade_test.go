@@ -57,7 +57,7 @@ func TestSourceChange(t *testing.T) {
 		})
 		checkComplete(t, next, reads(next))
 		service.add(next.Address)
-		stopReplica(t, service, current, 0)
+		c.stopReplica(t, service, current, 0)
 		current = next
 	}
 	requests.stop()

@@ -55,7 +55,7 @@ func (c *servingCluster) testMoveInRelease(t *testing.T) {
 	t.Cleanup(own.Kill)
 	logOnFailure(t, own)
 	r.rollOut(t, "kube-vitals", own)
-	must(t, other.Stop(shutdownTimeout))
+	must(t, other.Stop(c.shutdownTimeout()))
 	c.awaitTop(t)
 
 	ca := c.kubectl(t, "get", "secret", "metrics-server-serving", inNamespace, "--output", `jsonpath={.data.ca\.crt}`)
@@ -73,7 +73,7 @@ func (c *servingCluster) testMoveInRelease(t *testing.T) {
 	r.helm(t, "rollback", r.name, "1")
 	other = r.startMetricsServer(t)
 	r.rollOut(t, "metrics-server", other)
-	must(t, own.Stop(shutdownTimeout))
+	must(t, own.Stop(c.shutdownTimeout()))
 	c.awaitTop(t)
 	requests.stop()
 	if left := r.objects(t, "name"); left != installed {

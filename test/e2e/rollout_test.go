@@ -49,7 +49,7 @@ func (d *disruption) testRollout(t *testing.T) {
 	for i, delay := range []time.Duration{0, endpointDelay, -endpointDelay / 10} {
 		replicas = append(replicas, d.completeReplica(t))
 		service.add(replicas[len(replicas)-1].Address)
-		stopReplica(t, service, replicas[i], delay)
+		d.stopReplica(t, service, replicas[i], delay)
 	}
 	requests.stop()
 }
@@ -95,14 +95,14 @@ func checkComplete(t *testing.T, s *cluster.Server, check func(context.Context) 
 
 // stopReplica stops a server, and removes it from the endpoints some time after SIGTERM, or before
 // it if the delay is negative.
-func stopReplica(t *testing.T, service *balancer, s *cluster.Server, delay time.Duration) {
+func (c *testCluster) stopReplica(t *testing.T, service *balancer, s *cluster.Server, delay time.Duration) {
 	t.Helper()
 	if delay < 0 {
 		service.remove(s.Address)
 		time.Sleep(-delay)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- s.Stop(shutdownTimeout) }()
+	go func() { ended <- s.Stop(c.shutdownTimeout()) }()
 	time.Sleep(max(0, delay))
 	service.remove(s.Address)
 	if err := <-ended; err != nil {

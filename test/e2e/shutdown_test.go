@@ -20,7 +20,7 @@ import (
 // shutdownTimeout bounds a shutdown, also with a kubelet and a client that hang: 5 s until the port
 // is closed, and 15 s for requests in flight. Without a limit for these, it would take 65 s. The rest
 // is for a busy machine.
-const shutdownTimeout = 50 * time.Second
+func (c *testCluster) shutdownTimeout() time.Duration { return max(50*time.Second, 3*c.started) }
 
 // testShutdown stops a server under load. Each request gets its response or, when the port is
 // closed, is not accepted: the connection is refused, or a request on a connection that was
@@ -69,7 +69,7 @@ func (d *disruption) testShutdown(t *testing.T) {
 		return nil
 	})
 	before, started := responses.Load(), time.Now()
-	if err := s.Stop(shutdownTimeout); err != nil {
+	if err := s.Stop(d.shutdownTimeout()); err != nil {
 		t.Errorf("the server exits with %v", err)
 	}
 	elapsed := time.Since(started)
