@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -33,9 +34,10 @@ type Client struct {
 	timeout time.Duration
 }
 
-// NewClient returns a Client.
-func NewClient(core corev1client.CoreV1Interface) *Client {
-	return &Client{core, flowcontrol.NewTokenBucketPassiveRateLimiter(lookupsPerSecond, lookupBurst), lookupTimeout}
+// NewClient returns a Client whose requests have this timeout. 0: the default.
+func NewClient(core corev1client.CoreV1Interface, timeout time.Duration) *Client {
+	limiter := flowcontrol.NewTokenBucketPassiveRateLimiter(lookupsPerSecond, lookupBurst)
+	return &Client{core, limiter, cmp.Or(timeout, lookupTimeout)}
 }
 
 // Pod implements Lookup.

@@ -31,9 +31,8 @@ func newClient(t *testing.T, handler http.HandlerFunc) *Client {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	c := NewClient(corev1client.NewForConfigOrDie(&rest.Config{Host: server.URL, Transport: transport, QPS: -1}))
-	c.timeout = testenv.Patience
-	return c
+	return NewClient(corev1client.NewForConfigOrDie(&rest.Config{Host: server.URL, Transport: transport, QPS: -1}),
+		testenv.Patience)
 }
 
 // TestClient checks that a lookup is a LIST of one object from the watch cache.

@@ -124,7 +124,7 @@ func (a *assembly) apiConfig(authorizer authorizer.Authorizer) api.Config {
 	explanations := explain.Config{
 		View:         a.view,
 		Source:       a.source,
-		Lookup:       explain.NewClient(a.clients.CoreV1()),
+		Lookup:       explain.NewClient(a.clients.CoreV1(), a.lookupTimeout),
 		SelectsNodes: a.NodeSelector != "",
 		Resolution:   a.Resolution,
 		MaxSampleAge: a.MaxSampleAge,

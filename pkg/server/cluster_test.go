@@ -181,6 +181,7 @@ func (c *cluster) config(t testing.TB) Config {
 		Authorization:  genericoptions.NewDelegatingAuthorizationOptions(),
 		Audit:          genericoptions.NewAuditOptions(),
 		Features:       genericoptions.NewFeatureOptions(),
+		lookupTimeout:  testenv.Patience,
 	}
 	config.Generic.RequestTimeout = testenv.Patience
 	config.Authentication.TokenRequestTimeout = testenv.Patience

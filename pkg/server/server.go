@@ -72,7 +72,7 @@ type Config struct {
 	Audit          *genericoptions.AuditOptions
 	Features       *genericoptions.FeatureOptions
 
-	maxWriteTime time.Duration // for tests; 0: the constant
+	maxWriteTime, lookupTimeout time.Duration // for tests; 0: the constants
 }
 
 const (
