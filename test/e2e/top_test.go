@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"context"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -84,11 +86,13 @@ func TestTop(t *testing.T) {
 					continue // its kubectl does not have it, and its API server drops the swap of a node's status
 				}
 				t.Run(test.name, func(t *testing.T) {
-					got, err := shared.Run(t.Context(), program, test.args...)
-					must(t, err)
-					if !equalTables(got, test.want) {
-						t.Errorf("kubectl %s: got\n%s\nwant\n%s", strings.Join(test.args, " "), got, strings.Join(test.want, "\n"))
-					}
+					eventually(t, "the table of kubectl "+strings.Join(test.args, " "), func(ctx context.Context) error {
+						got, err := shared.Run(ctx, program, test.args...)
+						if err == nil && !equalTables(got, test.want) {
+							err = fmt.Errorf("got\n%s\nwant\n%s", got, strings.Join(test.want, "\n"))
+						}
+						return err
+					})
 				})
 			}
 		})
