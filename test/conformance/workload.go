@@ -361,7 +361,7 @@ func checkDeleted(ctx context.Context, e *env) error {
 
 func checkReplaced(ctx context.Context, e *env) error {
 	const between = 2 * busyMemory << 20 // the pod used four times this usage, and its successor uses one
-	const watchLag = 2 * time.Second     // until the server has seen that the pod was replaced
+	const watchLag = 2 * time.Second     // until the server has seen that the pod was replaced, on an idle machine
 	err := e.eventually(ctx, func(ctx context.Context) error {
 		o, err := e.podMetrics(ctx, e.versions[0], replacedPod)
 		if err == nil && (o == nil || o.sum(corev1.ResourceMemory) < between) {
@@ -372,6 +372,7 @@ func checkReplaced(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
+	began := time.Now()
 	if err := e.deletePod(ctx, replacedPod); err != nil {
 		return err
 	}
@@ -379,7 +380,9 @@ func checkReplaced(ctx context.Context, e *env) error {
 		return err
 	}
 	replacedAt := time.Now()
+	lag := watchLag + 10*replacedAt.Sub(began)
 	return e.eventually(ctx, func(ctx context.Context) error {
+		sent := time.Now()
 		o, err := e.podMetrics(ctx, e.versions[0], replacedPod)
 		switch {
 		case err != nil:
@@ -394,7 +397,7 @@ func checkReplaced(ctx context.Context, e *env) error {
 		case o.sum(corev1.ResourceMemory) > between:
 			err := mismatch("pod "+o.key()+", which replaced another of the same name,",
 				fmt.Sprintf("memory of up to %d MiB, or no metrics", busyMemory), "that of the other: "+string(describe(o)))
-			if time.Since(replacedAt) > watchLag {
+			if sent.Sub(replacedAt) > lag {
 				return conclusive{err}
 			}
 			return err

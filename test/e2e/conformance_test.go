@@ -33,7 +33,7 @@ func TestConformance(t *testing.T) {
 	var table conformanceTable
 	t.Run("kubelets", func(t *testing.T) {
 		c := newConformanceCluster(t)
-		c.install(t)
+		c.install(t, "--max-sample-age=1m")
 		c.mustConform(t, &table, "kube-vitals")
 	})
 	t.Run("prometheus", func(t *testing.T) {
@@ -83,7 +83,7 @@ func (c *testCluster) conformance(t *testing.T, table *conformanceTable, server 
 		Profile: conformance.Extension,
 		Workload: conformance.Workload{CPUAnnotation: simulation.CPUAnnotation,
 			MemoryAnnotation: simulation.MemoryAnnotation},
-		Timeout:    time.Minute, // what a server does not support takes as long
+		Timeout:    max(time.Minute, 4*c.started), // what a server does not support takes as long
 		MaxAge:     time.Minute,
 		Interval:   250 * time.Millisecond, // the resolution is shorter than usual too
 		Kubectl:    c.Binary(binaries.Kubectl),
