@@ -146,6 +146,7 @@ func TestDoctor(t *testing.T) {
 	t.Run("foreign caBundle", func(t *testing.T) {
 		// kube-vitals would write its own again.
 		c.kubectl(t, "delete", "clusterrolebinding", "system:kube-vitals")
+		c.awaitDenied(t)
 		bundle := base64.StdEncoding.EncodeToString(kubelettest.NewCA().PEM())
 		c.patchAPIService(t, "v1beta1", fmt.Sprintf(`{"spec": {"caBundle": %q}}`, bundle))
 		check := c.awaitFailure(t, "certificate", "ca-bundle-foreign")
@@ -168,6 +169,18 @@ func TestDoctor(t *testing.T) {
 func (c *testCluster) patchAPIService(t *testing.T, version, patch string) {
 	t.Helper()
 	c.kubectl(t, "patch", "apiservice", version+".metrics.k8s.io", "--type=merge", "--patch", patch)
+}
+
+// awaitDenied waits until kube-vitals can no longer write a caBundle: the API server reads changes of roles late.
+func (c *testCluster) awaitDenied(t *testing.T) {
+	t.Helper()
+	eventually(t, "patches of the APIService to be denied", func(ctx context.Context) error {
+		out, errs, err := c.kubectlWithErrors(ctx, "auth", "can-i", "patch", "apiservices/v1.metrics.k8s.io", "--as="+account)
+		if strings.TrimSpace(out) != "no" {
+			return fmt.Errorf("got %q, %v: %s", out, err, errs)
+		}
+		return nil
+	})
 }
 
 // stranger returns the flag for a kubeconfig of a user without permissions.
