@@ -3,6 +3,7 @@ package filter
 import (
 	"bytes"
 	"crypto/tls"
+	"crypto/x509/pkix"
 	"fmt"
 	"io"
 	"net"
@@ -14,7 +15,10 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
 	"github.com/kube-vitals/kube-vitals/internal/sim/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
@@ -215,8 +219,13 @@ func heap() int64 {
 // serveTLS serves as the library does, and returns the address.
 func serveTLS(t *testing.T, next http.Handler) (address string, l *Listener) {
 	t.Helper()
+	return serveTLSWith(t, &genericapiserver.Config{}, next)
+}
+
+func serveTLSWith(t *testing.T, config *genericapiserver.Config, next http.Handler) (address string, l *Listener) {
+	t.Helper()
 	server := &http.Server{
-		MaxHeaderBytes: 1 << 20, IdleTimeout: time.Hour, Handler: WithRequestLimits(next, &genericapiserver.Config{},
+		MaxHeaderBytes: 1 << 20, IdleTimeout: time.Hour, Handler: WithRequestLimits(next, config,
 			func() []string { return []string{"/livez"} }),
 		TLSConfig: &tls.Config{
 			Certificates: []tls.Certificate{kubelettest.NewCA().Issue(nil, []net.IP{net.IPv4(127, 0, 0, 1)})},
@@ -235,6 +244,55 @@ func serveTLS(t *testing.T, next http.Handler) (address string, l *Listener) {
 	go server.Serve(tls.NewListener(l, server.TLSConfig))
 	t.Cleanup(func() { server.Close() })
 	return tcp.Addr().String(), l
+}
+
+// TestFrontProxyDoesNotCount sends requests with certificates. Only the connection of the front proxy does not count.
+func TestFrontProxyDoesNotCount(t *testing.T) {
+	proxies, other := kubelettest.NewCA(), kubelettest.NewCA()
+	cas, err := dynamiccertificates.NewStaticCAContent("front proxy", proxies.PEM())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := &genericapiserver.Config{}
+	config.Authentication.RequestHeaderConfig = &authenticatorfactory.RequestHeaderConfig{
+		CAContentProvider: cas, AllowedClientNames: headerrequest.StaticStringSlice{"front-proxy"},
+	}
+	for name, test := range map[string]struct {
+		ca      *kubelettest.CA
+		subject string
+		counts  bool
+	}{
+		"the front proxy": {proxies, "front-proxy", false},
+		"another name":    {proxies, "mallory", true},
+		"another CA":      {other, "front-proxy", true},
+	} {
+		for _, protocol := range []string{"http/1.1", "h2"} {
+			address, l := serveTLSWith(t, config, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			certificate := test.ca.Issue(nil, nil, kubelettest.Subject(pkix.Name{CommonName: test.subject}))
+			transport := &http.Transport{ForceAttemptHTTP2: protocol == "h2", TLSClientConfig: &tls.Config{
+				InsecureSkipVerify: true, NextProtos: []string{protocol}, Certificates: []tls.Certificate{certificate},
+			}}
+			defer transport.CloseIdleConnections()
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+"/livez", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response, err := transport.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+			l.mu.Lock()
+			taken := l.taken
+			l.mu.Unlock()
+			if response.StatusCode != http.StatusOK || response.TLS.NegotiatedProtocol != protocol {
+				t.Errorf("%s, %s: got status %d with %s", name, protocol, response.StatusCode, response.Proto)
+			}
+			if (taken > 0) != test.counts {
+				t.Errorf("%s, %s: the open connection counts %d bytes, want it to count: %v", name, protocol, taken, test.counts)
+			}
+		}
+	}
 }
 
 func dialTLS(t *testing.T, address, protocol string) net.Conn {
