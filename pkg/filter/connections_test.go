@@ -108,6 +108,23 @@ func TestConnectionsAreShared(t *testing.T) {
 	}
 }
 
+// TestNumberOfConnections checks how many connections without requests the default memory has room for, as
+// docs/security.md says.
+func TestNumberOfConnections(t *testing.T) {
+	dialed := make(chan net.Conn, 1)
+	l := NewListener(testenv.Listener(dialed), time.Hour, 128<<20)
+	first := accept(t, l, dialed, "10.0.0.1:1")
+	for range 2047 {
+		accept(t, l, dialed, "10.0.0.1:1")
+	}
+	if first.closed {
+		t.Error("one of 2048 connections is closed")
+	}
+	if accept(t, l, dialed, "10.0.0.1:1"); !first.closed {
+		t.Error("all of 2049 connections are open")
+	}
+}
+
 // TestEqualSharesAreKept checks that requests whose connections are closed, until they end, cause nothing to be closed
 // of addresses with an equal share, and that others cannot take more.
 func TestEqualSharesAreKept(t *testing.T) {

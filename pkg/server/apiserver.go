@@ -75,9 +75,8 @@ func (a *assembly) addChecks(config *genericapiserver.Config, required readiness
 // first. That of pkg/api comes after authorization: it needs the request info and the user.
 func (a *assembly) addFilters(config *genericapiserver.Config, required readiness, codecs serializer.CodecFactory) {
 	writeTime := cmp.Or(a.maxWriteTime, filter.MaxWriteTime)
-	limit := cmp.Or(memoryLimit(), defaultMemoryLimit)
 	config.SecureServing.Listener = filter.NewListener(
-		filter.NewConfiguring(config.SecureServing.Listener), writeTime, int64(limit/8))
+		filter.NewConfiguring(config.SecureServing.Listener), writeTime, connectionMemory(memoryLimit()))
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
 		handler = api.WithResponseMemory(handler, codecs, responseMemory(memoryLimit()))
 		handler = genericapiserver.DefaultBuildHandlerChain(handler, config)
@@ -91,6 +90,9 @@ func (a *assembly) addFilters(config *genericapiserver.Config, required readines
 
 // defaultMemoryLimit is that of the chart. It bounds the memory of connections if the container has no limit.
 const defaultMemoryLimit = 1 << 30
+
+// connectionMemory returns what connections may take, with a memory limit of the container in bytes; 0: none.
+func connectionMemory(limit uint64) int64 { return int64(cmp.Or(limit, defaultMemoryLimit) / 8) }
 
 // responseMemory returns what responses may take, with a memory limit of the container in bytes; 0: none. The
 // rest is for scrapes and for the cluster's objects.

@@ -20,6 +20,15 @@ func TestResponseMemory(t *testing.T) {
 	}
 }
 
+// TestMemoryOfConnections checks the limit in docs/security.md.
+func TestMemoryOfConnections(t *testing.T) {
+	for limit, want := range map[uint64]int64{1 << 30: 128 << 20, 0: 128 << 20, 512 << 20: 64 << 20} {
+		if got := connectionMemory(limit); got != want {
+			t.Errorf("with a limit of %d: got %d, want %d", limit, got, want)
+		}
+	}
+}
+
 // TestMemoryLimit reads the files of the kernel as they are in containers and outside of them.
 func TestMemoryLimit(t *testing.T) {
 	for _, tt := range []struct {
