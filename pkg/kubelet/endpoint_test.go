@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -173,10 +174,11 @@ func TestHostNamesCannotResolveToLoopback(t *testing.T) {
 	node.Status.Addresses[0] = corev1.NodeAddress{Type: corev1.NodeHostName, Address: "localhost"}
 	for name, fetch := range fetchFuncs() {
 		t.Run(name, func(t *testing.T) {
-			c := newTestClient(t, Config{PlainHTTP: true})
-			c.config.AllowLoopback = false
-			c.dialer = newDialer(&c.config)
-			err := fetch(c, t.Context(), node, &usage.Scrape{})
+			c, err := NewClient(withDefaults(Config{PlainHTTP: true, UseNodeStatusPort: true, Timeout: testenv.Patience}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = fetch(c, t.Context(), node, &usage.Scrape{})
 			checkError(t, err, reason.BadEndpoint, "loopback addresses require --kubelet-allow-loopback")
 			if !strings.Contains(err.Error(), "dial tcp") {
 				t.Errorf("got error %v, want one of the dialer", err)
