@@ -54,6 +54,42 @@ func TestRequestHeaders(t *testing.T) {
 	}
 }
 
+// TestNoReviews has an API server that refuses reviews, as one without the ClusterRoleBinding of system:auth-delegator
+// does. Then nothing but the probes is served.
+func TestNoReviews(t *testing.T) {
+	cluster := newCluster(t)
+	clients := kubelettest.NewCA()
+	cluster.setCAs(clients, kubelettest.NewCA())
+	server := startReady(t, cluster.config(t))
+	certificate := server.another().withCertificate(clients, "alice")
+	for _, review := range []string{sim.TokenReviews, sim.AccessReviews} {
+		cluster.Forbid("", review)
+		for _, path := range []string{nodesPath, nodesPath + "/none", "/metrics", "/nodez", "/version"} {
+			requests := map[string]func() (*http.Response, string){
+				"token": func() (*http.Response, string) { return server.get(path, "alice") },
+			}
+			if review == sim.AccessReviews {
+				requests["certificate"] = func() (*http.Response, string) { return certificate.get(path, "") }
+			}
+			for name, request := range requests {
+				if response, body := request(); response.StatusCode < http.StatusUnauthorized {
+					t.Errorf("no %s: %s with a %s: got status %d: %s", review, path, name, response.StatusCode, body)
+				}
+			}
+		}
+		if cluster.Requested(review) == 0 {
+			t.Errorf("got no %s, so this proves nothing", review)
+		}
+		for _, path := range []string{"/livez", "/readyz", "/healthz"} {
+			if response, body := server.get(path, ""); response.StatusCode != http.StatusOK {
+				t.Errorf("no %s: %s: got status %d: %s", review, path, response.StatusCode, body)
+			}
+		}
+	}
+	cluster.RefuseBy(nil)
+	certificate.await(http.StatusOK, nodesPath, "")
+}
+
 // TestCARotation changes the CAs in the ConfigMap while the server runs.
 func TestCARotation(t *testing.T) {
 	cluster := newCluster(t)

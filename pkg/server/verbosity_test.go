@@ -1,15 +1,119 @@
 package server
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/kube-vitals/kube-vitals/internal/sim/kubelettest"
 )
+
+// lockedBuffer is a bytes.Buffer for several goroutines.
+type lockedBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.String()
+}
+
+// TestLogHasNoSecrets reads metrics with the highest log level: the log has requests, but no tokens, keys, labels
+// or metrics.
+func TestLogHasNoSecrets(t *testing.T) {
+	log := &lockedBuffer{}
+	klog.LogToStderr(false)
+	klog.SetOutput(log)
+	if _, err := setVerbosity("7"); err != nil {
+		t.Fatal(err)
+	}
+	k := kubelettest.New("node-1", kubelettest.Config{Boot: time.Now().Add(-time.Hour), Authorize: func(r *http.Request) int {
+		if r.Header.Get("Authorization") != "Bearer kubelet-secret" {
+			t.Errorf("the kubelet got the credentials %q", r.Header["Authorization"])
+		}
+		return http.StatusOK
+	}})
+	k.SetNode(kubelettest.Usage{CPU: 1.234567891, Memory: 1234567891})
+	k.Run("default", "web", "app", kubelettest.Usage{CPU: 0.345678912, Memory: 345678912}, time.Now().Add(-time.Minute))
+	cluster := newCluster(t)
+	certificate := kubelettest.NewCA().Issue([]string{"node-1"}, nil)
+	pod := runningPod("default", "web", "node-1")
+	pod.Labels = map[string]string{"app": "web", "owner": "label-secret"}
+	cluster.add(nodeAt("node-1", k.Start(t, &certificate)), pod)
+	c := cluster.config(t)
+	c.KubeletServiceAccount = "reader"
+	cluster.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/serviceaccounts/reader/token") {
+			cluster.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", `+
+			`"spec": {"expirationSeconds": 3600}, "status": {"token": "kubelet-secret"}}`)
+	})
+	client := start(t, c)
+	t.Cleanup(func() {
+		client.stop()
+		if _, err := setVerbosity("0"); err != nil {
+			t.Error(err)
+		}
+		klog.SetOutput(os.Stderr)
+		klog.LogToStderr(true)
+	})
+
+	const pods, wrong = "/apis/metrics.k8s.io/v1/namespaces/default/pods", invalidToken + "-secret"
+	secrets := []string{"kubelet-secret", "label-secret", "Bearer alice", "Bearer mallory", wrong, "PRIVATE KEY"}
+	usages := regexp.MustCompile(`"(?:cpu|memory)":"([^"]+)"`)
+	for _, path := range []string{nodesPath, pods + "?labelSelector=app%3Dweb"} {
+		eventually(t, func() string {
+			found := usages.FindAllStringSubmatch(client.await(http.StatusOK, path, "alice"), -1)
+			for _, usage := range found {
+				secrets = append(secrets, usage[1], usage[1][:len(usage[1])-1]) // without the unit, too
+			}
+			if len(found) != 2 {
+				return path + " has no metrics"
+			}
+			return ""
+		})
+	}
+	client.await(http.StatusUnauthorized, nodesPath, wrong)
+	client.await(http.StatusForbidden, nodesPath, "mallory")
+	client.await(http.StatusNotFound, pods+"/none", "alice")
+	client.await(http.StatusOK, "/metrics", "alice")
+	eventually(t, func() string {
+		if !strings.Contains(log.String(), pods+"/none") {
+			return "the log has no requests"
+		}
+		return ""
+	})
+	client.stop()
+	for line := range strings.Lines(log.String()) {
+		for _, secret := range secrets {
+			if strings.Contains(line, secret) {
+				t.Errorf("the log has %q: %.500s", secret, line)
+			}
+		}
+	}
+}
 
 // TestVerbosityIsLimitedWhileRunning checks that the log level that makes client-go log bodies can
 // be set neither on the port nor on the debug socket.
