@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -92,53 +93,59 @@ func TestAccessReviewsOfOneUser(t *testing.T) {
 }
 
 // TestTokenReviewsOfOneAddress has clients at ten addresses send random tokens. Tokens from another address are
-// reviewed, those that were valid before also from the same, and requests without a token pass.
+// reviewed, those that were valid within an hour also from the same, and requests without a token pass.
 func TestTokenReviewsOfOneAddress(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		reviews := &reviewer{begun: map[string]int{}}
-		shared := shareTokenReviews(reviews)
-		send := func(address, token string) (*authenticator.Response, bool, error) {
-			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/metrics", nil)
-			if r.RemoteAddr = address; token != "" {
-				r.Header.Set("Authorization", "Bearer "+token)
-			}
-			return shared.AuthenticateRequest(r)
+	for age, known := range map[time.Duration]int{0: 1, time.Hour - time.Second: 1, time.Hour + time.Second: 0} {
+		synctest.Test(t, func(t *testing.T) { testTokenReviewsOfOneAddress(t, age, known) })
+	}
+}
+
+// testTokenReviewsOfOneAddress sends a token that was valid at some time before; known is how often that is reviewed.
+func testTokenReviewsOfOneAddress(t *testing.T, age time.Duration, known int) {
+	ctx, cancel := context.WithCancel(t.Context())
+	reviews := &reviewer{begun: map[string]int{}}
+	shared := shareTokenReviews(reviews)
+	send := func(address, token string) (*authenticator.Response, bool, error) {
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/metrics", nil)
+		if r.RemoteAddr = address; token != "" {
+			r.Header.Set("Authorization", "Bearer "+token)
 		}
-		const first, other = "192.0.2.0:1234", "[2001:db8:1::1]:1"
-		if response, ok, err := send(first, "alice"); !ok || err != nil || response.User.GetName() != "alice" {
-			t.Fatalf("got %v, %t, %v, want alice", response, ok, err)
+		return shared.AuthenticateRequest(r)
+	}
+	const first, other = "192.0.2.0:1234", "[2001:db8:1::1]:1"
+	if response, ok, err := send(first, "alice"); !ok || err != nil || response.User.GetName() != "alice" {
+		t.Fatalf("got %v, %t, %v, want alice", response, ok, err)
+	}
+	time.Sleep(age)
+	for address := range 10 {
+		for n := range 200 {
+			go send(fmt.Sprintf("192.0.2.%d:1234", address), fmt.Sprint("random", n))
+			go send(fmt.Sprintf("[2001:db8::%x:%x]:1234", address, n), fmt.Sprint("random", n))
 		}
-		for address := range 10 {
-			for n := range 200 {
-				go send(fmt.Sprintf("192.0.2.%d:1234", address), fmt.Sprint("random", n))
-				go send(fmt.Sprintf("[2001:db8::%x:%x]:1234", address, n), fmt.Sprint("random", n))
-			}
+	}
+	synctest.Wait()
+	ipv4, ipv6 := 0, 0
+	for address, n := range reviews.begun {
+		switch address[0] {
+		case '[':
+			ipv6 += n
+		case '1':
+			ipv4 += n
 		}
-		synctest.Wait()
-		ipv4, ipv6 := 0, 0
-		for address, n := range reviews.begun {
-			switch address[0] {
-			case '[':
-				ipv6 += n
-			case '1':
-				ipv4 += n
-			}
-		}
-		if ipv4 != 10*maxReviews+1 || ipv6 != maxReviews {
-			t.Errorf("got %d reviews for ten IPv4 addresses and %d for a network of IPv6, want %d and %d",
-				ipv4, ipv6, 10*maxReviews+1, maxReviews)
-		}
-		go send(first, "alice")
-		go send(other, "bob")
-		synctest.Wait()
-		if reviews.begun["Bearer alice"] != 2 || reviews.begun["Bearer bob"] != 1 {
-			t.Errorf("got %d reviews of a known token and %d of one from another address, want 2 and 1",
-				reviews.begun["Bearer alice"], reviews.begun["Bearer bob"])
-		}
-		if _, ok, err := send(first, ""); !ok || err != nil {
-			t.Errorf("without a token: got %t, %v", ok, err)
-		}
-		cancel()
-	})
+	}
+	if ipv4 != 10*maxReviews+1 || ipv6 != maxReviews {
+		t.Errorf("got %d reviews for ten IPv4 addresses and %d for a network of IPv6, want %d and %d",
+			ipv4, ipv6, 10*maxReviews+1, maxReviews)
+	}
+	go send(first, "alice")
+	go send(other, "bob")
+	synctest.Wait()
+	if reviews.begun["Bearer alice"] != 1+known || reviews.begun["Bearer bob"] != 1 {
+		t.Errorf("got %d reviews of a known token and %d of one from another address, want 2 and 1",
+			reviews.begun["Bearer alice"], reviews.begun["Bearer bob"])
+	}
+	if _, ok, err := send(first, ""); !ok || err != nil {
+		t.Errorf("without a token: got %t, %v", ok, err)
+	}
+	cancel()
 }

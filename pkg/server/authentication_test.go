@@ -265,6 +265,20 @@ func TestSelectorsShareOneReview(t *testing.T) {
 // TestTokenReviewsAreBounded checks that clients with invalid tokens cannot cause more token
 // reviews than the library's rate limit.
 func TestTokenReviewsAreBounded(t *testing.T) {
+	testReviewsAreBounded(t, sim.TokenReviews, func(h http.Handler, client, n int) int {
+		return serve(h, "/metrics", fmt.Sprintf("%s-%d-%d", invalidToken, client, n))
+	}, http.StatusUnauthorized)
+}
+
+// TestAccessReviewsAreBounded does the same for users without permissions, whose tokens are reviewed once.
+func TestAccessReviewsAreBounded(t *testing.T) {
+	testReviewsAreBounded(t, sim.AccessReviews, func(h http.Handler, client, n int) int {
+		return serve(h, fmt.Sprint(nodesPath, "/", n), fmt.Sprint("mallory-", client))
+	}, http.StatusForbidden)
+}
+
+// testReviewsAreBounded has many clients send requests that each need a review.
+func testReviewsAreBounded(t *testing.T, review string, send func(h http.Handler, client, n int) int, want int) {
 	cluster := newCluster(t)
 	h := startReady(t, cluster.config(t)).handler
 	const clients, requests = 40, 20 // of each
@@ -273,18 +287,17 @@ func TestTokenReviewsAreBounded(t *testing.T) {
 	for client := range clients {
 		all.Go(func() {
 			for n := range requests {
-				token := fmt.Sprintf("%s-%d-%d", invalidToken, client, n)
-				if code := serve(h, "/metrics", token); code != http.StatusUnauthorized {
-					t.Errorf("got status %d", code)
+				if code := send(h, client, n); code != want {
+					t.Errorf("got status %d, want %d", code, want)
 				}
 			}
 		})
 	}
 	all.Wait()
-	took, reviews := time.Since(started), cluster.Requested(sim.TokenReviews)
+	took, reviews := time.Since(started), cluster.Requested(review)
 	most := int(1.02 * (400 + 200*took.Seconds())) // burst and rate of pkg/filter; timers may fire early
 	if reviews != clients*requests || reviews > most {
-		t.Errorf("got %d token reviews in %v, want %d, and at most %d in this time", reviews, took, clients*requests, most)
+		t.Errorf("got %d reviews in %v, want %d, and at most %d in this time", reviews, took, clients*requests, most)
 	}
 }
 
