@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -81,7 +82,17 @@ func TestKubeletFaults(t *testing.T) {
 		kubelettest.Hang, kubelettest.Refuse, kubelettest.Status(http.StatusInternalServerError), kubelettest.HTML,
 		kubelettest.EndlessBody, kubelettest.GzipBomb, kubelettest.HalfBody, kubelettest.ScrapeError,
 	} {
-		shared.Simulation.Kubelet(faulty).SetFaults(fault)
+		var isHit atomic.Bool
+		shared.Simulation.Kubelet(faulty).SetFaults(func(r *kubelettest.Response) {
+			isHit.Store(true)
+			fault(r)
+		})
+		eventually(t, "a request to the faulty kubelet", func(context.Context) error {
+			if !isHit.Load() {
+				return errors.New("there is none")
+			}
+			return nil
+		})
 		last = shared.awaitNewer(t, healthy, last)
 	}
 	shared.Simulation.Kubelet(faulty).SetFaults()
