@@ -62,11 +62,13 @@ func (d *diagnosis) testPods(t *testing.T) {
 	// A pod that has just started, and that its kubelet never reports.
 	d.Simulation.Kubelet(oneNode).SetFaults(hidePod("new"))
 	// This explanation ends after 15 seconds. A kubectl that is slow to start may miss it.
+	client, err := metrics.NewForConfig(d.REST)
+	must(t, err)
 	starting := make(chan error, 1)
 	go func() {
 		want := explanation("pod-starting", `container "main" started \d+s ago; metrics are expected within \d+s`)
 		starting <- process.Poll(t.Context(), timeout, "the pod to start", func(ctx context.Context) error {
-			_, err := d.get(ctx, "/apis/metrics.k8s.io/v1/namespaces/"+explained+"/pods/new")
+			_, err := client.MetricsV1beta1().PodMetricses(explained).Get(ctx, "new", metav1.GetOptions{})
 			if err == nil {
 				return errors.New("it has metrics")
 			}
