@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -343,6 +344,16 @@ func TestHandler(t *testing.T) {
 				t.Errorf("got policy %q, want %q", got, want)
 			}
 		})
+	}
+}
+
+// TestPolicy checks that browsers load nothing, and run only the script of the page.
+func TestPolicy(t *testing.T) {
+	const want = "default-src 'none'; style-src HASH; script-src HASH; connect-src 'self'; base-uri 'none'; " +
+		"form-action 'none'; frame-ancestors 'none'"
+	hash := regexp.MustCompile("'sha256-[A-Za-z0-9+/]{43}='")
+	if got := hash.ReplaceAllString(policy(), "HASH"); got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 

@@ -167,8 +167,12 @@ func TestClientsShareMetrics(t *testing.T) {
 		for n := range tt.served + 1 {
 			w := &stalledResponse{httptest.NewRecorder(), make(chan int, 1), end}
 			responses.Go(func() { h.ServeHTTP(w, from(tt.address, tt.user)) })
-			if got, want := <-w.started, http.StatusOK; (got == want) != (n < tt.served) {
-				t.Errorf("response %d of %s at %s: got status %d", n, tt.user, tt.address, got)
+			want, retry := http.StatusOK, ""
+			if n == tt.served {
+				want, retry = http.StatusTooManyRequests, "1"
+			}
+			if got := <-w.started; got != want || w.Header().Get("Retry-After") != retry {
+				t.Errorf("response %d of %s at %s: got status %d with %v, want %d", n, tt.user, tt.address, got, w.Header(), want)
 			}
 		}
 	}
