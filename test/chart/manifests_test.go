@@ -37,6 +37,42 @@ func TestManifests(t *testing.T) {
 	}
 }
 
+// TestPermissionsOfPods checks the chart and the manifests: the container's user is not root and cannot write, those
+// who may view a namespace may read its metrics, and nobody may read the page of nodes.
+func TestPermissionsOfPods(t *testing.T) {
+	all := map[string]objects{"chart": render(t), "base": parse(t, kustomize(t, "base", nil))}
+	for _, name := range overlays(t) {
+		all[name] = parse(t, kustomize(t, "overlays/"+name, nil))
+	}
+	const security = container + "securityContext."
+	const aggregate = `metadata.labels.rbac\.authorization\.k8s\.io/aggregate-to-`
+	for name, objs := range all {
+		t.Run(name, func(t *testing.T) {
+			deployments := 0
+			for id := range objs {
+				switch kind, _, _ := strings.Cut(id, " "); kind {
+				case "Deployment":
+					deployments++
+					objs.want(t, id, fields{
+						security + "readOnlyRootFilesystem": true, security + "runAsNonRoot": true, security + "runAsUser": 65532.0,
+						security + "allowPrivilegeEscalation": false, security + "capabilities.drop": []any{"ALL"},
+					})
+				case "ClusterRoleBinding", "RoleBinding":
+					if role := fmt.Sprint(objs.value(t, id, "roleRef.name")); strings.HasSuffix(role, "-nodez-reader") {
+						t.Errorf("%s binds %s", id, role)
+					}
+				}
+			}
+			if deployments != 1 {
+				t.Errorf("got %d Deployments", deployments)
+			}
+			objs.want(t, "ClusterRole system:kube-vitals-aggregated-reader", fields{
+				aggregate + "view": "true", aggregate + "edit": "true", aggregate + "admin": "true",
+			})
+		})
+	}
+}
+
 func compare(t *testing.T, want, got objects) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {

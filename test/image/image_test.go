@@ -99,6 +99,10 @@ mkdir -p "${2%/*}" && printf '#!/bin/sh\necho %s' "$GOARCH/v$GOARM" >"$2" && chm
 	if out, err := exec.Command(folder + "/image/metrics-server").Output(); string(out) != "arm/v7\n" {
 		t.Errorf("/metrics-server prints %q, error %v", out, err)
 	}
+	// The roots that engines and OAuth2 servers are verified with.
+	if roots, err := os.ReadFile(folder + "/image/etc/ssl/certs/ca-certificates.crt"); string(roots) != "CA roots" {
+		t.Errorf("the CA roots are %q, error %v", roots, err)
+	}
 	if tmp, err := os.Stat(folder + "/image/tmp"); err != nil || tmp.Mode()&os.ModeSticky == 0 {
 		t.Errorf("/tmp: %v", err)
 	}
