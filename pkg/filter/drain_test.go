@@ -11,7 +11,8 @@ import (
 func TestDrain(t *testing.T) {
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		shutdown := make(chan struct{})
-		server := httptest.NewUnstartedServer(WithDrain(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), shutdown))
+		empty := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+		server := httptest.NewUnstartedServer(WithDrain(empty, shutdown))
 		server.EnableHTTP2 = protocol == "HTTP/2.0"
 		server.StartTLS()
 		defer server.Close()

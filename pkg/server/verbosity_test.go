@@ -46,7 +46,8 @@ func TestLogHasNoSecrets(t *testing.T) {
 	if _, err := setVerbosity("7"); err != nil {
 		t.Fatal(err)
 	}
-	k := kubelettest.New("node-1", kubelettest.Config{Boot: time.Now().Add(-time.Hour), Authorize: func(r *http.Request) int {
+	boot := time.Now().Add(-time.Hour)
+	k := kubelettest.New("node-1", kubelettest.Config{Boot: boot, Authorize: func(r *http.Request) int {
 		if r.Header.Get("Authorization") != "Bearer kubelet-secret" {
 			t.Errorf("the kubelet got the credentials %q", r.Header["Authorization"])
 		}
