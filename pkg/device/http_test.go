@@ -45,8 +45,10 @@ func fetchFrom(t *testing.T, address string, f func(*Exporter)) (*response, erro
 
 // TestRequest checks what an exporter receives.
 func TestRequest(t *testing.T) {
-	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
-	t.Setenv("http_proxy", "http://127.0.0.1:1")
+	transport, err := newTransport(&Exporter{})
+	if t1, ok := transport.(*http.Transport); err != nil || !ok || t1.Proxy != nil {
+		t.Errorf("got %T, error %v, want one without a proxy", transport, err)
+	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet || r.URL.String() != "/metrics" ||
 			r.Header.Get("Accept") != "text/plain;version=0.0.4" {
