@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -161,7 +162,7 @@ func (p *pinned) testManInTheMiddle(t *testing.T, kubelet *selfSignedKubelet) {
 	}
 	p.wantPins(t, before)
 	p.redirect(t, "first", kubelet.at)
-	p.awaitMetrics(t, "node", "first")
+	p.awaitNewer(t, "first", time.Now())
 }
 
 var acceptCommand = regexp.MustCompile(`; the command: kubectl (.*?) -p '(data: \{second: .*?\})'`)
@@ -196,7 +197,7 @@ func (p *pinned) testNewNode(t *testing.T) {
 	before := p.pins(t)["first"]
 	p.kubectl(t, "delete", "node", "first")
 	p.createNode(t, "first", p.startKubelet(t, "first").at)
-	p.awaitMetrics(t, "node", "first")
+	p.awaitNewer(t, "first", time.Now())
 	if got := p.pins(t)["first"]; got == before || !strings.HasPrefix(got, "sha256:") {
 		t.Errorf("the entry is %q, and was %q", got, before)
 	}
@@ -210,7 +211,7 @@ func (p *pinned) testMissingConfigMap(t *testing.T) {
 	object, err := config.Get(t.Context(), pinsConfigMap, metav1.GetOptions{})
 	must(t, err)
 	p.kubectl(t, "delete", "configmap", pinsConfigMap, inNamespace)
-	p.awaitMetrics(t, "node", "second")
+	p.awaitNewer(t, "second", time.Now())
 	object.ResourceVersion, object.UID, object.Data = "", "", nil
 	if _, err := config.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -222,7 +223,7 @@ func (p *pinned) testMissingConfigMap(t *testing.T) {
 		}
 		return err
 	})
-	p.awaitMetrics(t, "node", "second")
+	p.awaitNewer(t, "second", time.Now())
 }
 
 // testPermissions checks that the server has used each permission on ConfigMaps of its own, and no
