@@ -165,6 +165,13 @@ func (o *options) complete() {
 	if !o.all.Changed("rate-window") && !o.usesEngine() {
 		o.RateWindow = min(defaultRateWindow, o.MaxSampleAge)
 	}
+	var types []string // without the spaces and the empty elements of some command lines
+	for _, t := range o.Kubelet.AddressTypes {
+		if t = strings.TrimSpace(t); t != "" {
+			types = append(types, t)
+		}
+	}
+	o.Kubelet.AddressTypes = types
 	o.Kubelet.SlowTimeout = max(o.MaxSampleAge/2, o.interval()) // a response is requested while the one before is served
 	o.Kubelet.Timeout = cmp.Or(o.Kubelet.Timeout, min(kubelet.DefaultTimeout, o.interval()))
 	if c := &o.ServingCert; c.Secret != "" && len(c.Names) == 0 {

@@ -142,6 +142,15 @@ func TestFlags(t *testing.T) {
 	}
 }
 
+// TestAddressTypes checks that spaces and empty elements have no effect.
+func TestAddressTypes(t *testing.T) {
+	c, err := parse("--kubelet-preferred-address-types= InternalIP, ExternalIP ,,Hostname")
+	want := []string{"InternalIP", "ExternalIP", "Hostname"}
+	if err != nil || !slices.Equal(c.Kubelet.AddressTypes, want) {
+		t.Errorf("got %q, %v, want %q", c.Kubelet.AddressTypes, err, want)
+	}
+}
+
 // TestFlagsOfMetricsServer checks that command lines of metrics-server are valid.
 func TestFlagsOfMetricsServer(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("testdata", "metrics-server-flags.txt"))
@@ -221,6 +230,8 @@ func TestErrors(t *testing.T) {
 		"--max-requests-inflight=-1": {"--max-requests-inflight"},
 		"--feature-gates=X=true":     {"--feature-gates"},
 		"--logging-format=xml":       {"logging"},
+		"--logtostderr --stderrthreshold=2": {
+			"unknown flag: --logtostderr; remove it: the log is written to stderr", "--stderrthreshold; remove it"},
 		"--nonsense": {
 			"unknown flag: --nonsense; see --help"},
 		"stray": {

@@ -32,6 +32,9 @@ func (o *options) parse(args []string) {
 	}
 }
 
+// removedLogFlags are flags that old command lines of metrics-server have. Its new versions reject them, too.
+var removedLogFlags = []string{"logtostderr", "alsologtostderr", "stderrthreshold"}
+
 // addUnknownFlags adds an error for each unknown flag in args. pflag stops at the first one, so
 // addUnknownFlags removes it and parses the rest again, until only known flags remain.
 func (o *options) addUnknownFlags(args []string) {
@@ -43,7 +46,11 @@ func (o *options) addUnknownFlags(args []string) {
 			return
 		}
 		i := slices.IndexFunc(args, func(arg string) bool { return contains(arg, unknown) })
-		o.errorf("%w; see --help", unknown)
+		cure := "see --help"
+		if slices.Contains(removedLogFlags, unknown.GetSpecifiedName()) {
+			cure = "remove it: the log is written to stderr"
+		}
+		o.errorf("%w; %s", unknown, cure)
 		args = slices.Delete(args, i, i+1)
 	}
 }
