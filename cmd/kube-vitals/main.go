@@ -68,6 +68,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	logs.InitLogs()
 	defer logs.FlushLogs()
+	server.LimitMemory()
 	klog.FromContext(ctx).Info("Starting kube-vitals", "version", version, "commit", commit, "go", runtime.Version(),
 		"maxProcs", runtime.GOMAXPROCS(0), "flags", args, "environment", o.environment)
 	s, err := server.New(config)

@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +30,18 @@ func residentMemory() uint64 {
 // cannot be read. It reads the files of the kernel each time, since a Pod can be resized. The shares of responses and
 // connections are those of the start.
 func memoryLimit() uint64 { return memoryLimitIn("/") }
+
+// LimitMemory lowers the memory limit of the Go runtime, GOMEMLIMIT, to nine tenths of the memory limit of the
+// container. GOMEMLIMIT is not set, or has the limit of another manifest, if a patch changes the limit of the
+// container. Above it, the kernel would kill the process before the runtime collects garbage.
+func LimitMemory() { limitMemory(memoryLimit()) }
+
+// limitMemory is LimitMemory with the limit of the container; 0: none.
+func limitMemory(container uint64) {
+	if limit := int64(container / 10 * 9); limit > 0 && limit < debug.SetMemoryLimit(-1) {
+		debug.SetMemoryLimit(limit)
+	}
+}
 
 // noMemoryLimit is the lowest value that stands for no limit. Version 1 of cgroups has the highest
 // number of whole pages in an int64.

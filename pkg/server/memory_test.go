@@ -1,9 +1,11 @@
 package server
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"testing"
 
 	"github.com/kube-vitals/kube-vitals/pkg/api"
@@ -25,6 +27,30 @@ func TestMemoryOfConnections(t *testing.T) {
 	for limit, want := range map[uint64]int64{1 << 30: 128 << 20, 0: 128 << 20, 512 << 20: 64 << 20} {
 		if got := connectionMemory(limit); got != want {
 			t.Errorf("with a limit of %d: got %d, want %d", limit, got, want)
+		}
+	}
+}
+
+// TestLimitMemory checks that the limit of the Go runtime is lowered and never raised.
+func TestLimitMemory(t *testing.T) {
+	before := debug.SetMemoryLimit(-1)
+	defer debug.SetMemoryLimit(before)
+	for _, tt := range []struct {
+		set       int64 // GOMEMLIMIT
+		container uint64
+		want      int64
+	}{
+		{math.MaxInt64, 10 << 30, 9 << 30},
+		{921 << 20, 500 << 20, 450 << 20}, // of the base, and a patch that lowers its limit
+		{921 << 20, 2 << 30, 921 << 20},
+		{450 << 20, 500 << 20, 450 << 20},
+		{921 << 20, 0, 921 << 20},
+		{math.MaxInt64, 0, math.MaxInt64},
+	} {
+		debug.SetMemoryLimit(tt.set)
+		limitMemory(tt.container)
+		if got := debug.SetMemoryLimit(-1); got != tt.want {
+			t.Errorf("%+v: got %d", tt, got)
 		}
 	}
 }
