@@ -307,7 +307,7 @@ func TestRefusals(t *testing.T) {
 		{"prometheusRule.runbookURL=runbooks", "at '/prometheusRule/runbookURL': 'runbooks' does not match pattern"},
 		{"dashboard.lables.a=b", "at '/dashboard': additional properties 'lables' not allowed"},
 		// The templates.
-		{"image.repository=mirror.example/metrics-server/metrics-server", "set image.repository to that of kube-vitals"},
+		{"image.repository=mirror.example/metrics-server/metrics-server", "set both to those of kube-vitals"},
 		{"image.tag=v0.7.2", "image.tag=v0.7.2 is not a version of kube-vitals that this chart installs"},
 		{"image.tag=0.1.0", "image.tag=0.1.0 is not a version of kube-vitals that this chart installs"},
 		{"addonResizer.enabled=true", "addonResizer.enabled=true: this chart has no addon-resizer: set resources"},
@@ -371,6 +371,25 @@ func TestRefusals(t *testing.T) {
 // README has both.
 func TestNamesOfBitnami(t *testing.T) {
 	readme := string(mustRead(t, filepath.Join(chart, "README.md")))
+	for set, want := range map[string]string{
+		"hostNetwork=true": "hostNetwork.enabled", "hostNetwork=false": "hostNetwork.enabled",
+		"image.registry=docker.io": "image.repository", "image.pullSecrets={x}": "imagePullSecrets",
+		"service.ports.https=443": "service.port", "global.imagePullSecrets={x}": "imagePullSecrets",
+		"global.imageRegistry=registry.example": "image.repository",
+		"podSecurityContext.enabled=true":       "podSecurityContext", "securityContext.enabled=false": "securityContext",
+		"livenessProbe.enabled=false": "the whole livenessProbe", "readinessProbe.enabled=true": "the whole readinessProbe",
+		"startupProbe.enabled=false": "the whole startupProbe",
+	} {
+		path, _, _ := strings.Cut(set, "=")
+		path = strings.TrimSuffix(path, ".https")
+		_, err := helm(t, setValues(set)...)
+		if want := path + " is a value of Bitnami's chart: set " + want; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want %s", err, want)
+		}
+		if key, _, _ := strings.Cut(path, ".enabled"); !strings.Contains(readme, "`"+key) {
+			t.Errorf("the README does not have %s", key)
+		}
+	}
 	for name, want := range map[string]string{
 		"extraArgs": "args", "extraEnvVars": "env", "extraDeploy": "extraObjects", "pdb": "podDisruptionBudget",
 		"containerPorts": "containerPort", "containerSecurityContext": "securityContext", "podAffinityPreset": "affinity",
@@ -451,7 +470,7 @@ func TestNullSections(t *testing.T) {
 			continue
 		}
 		_, err := helm(t, setValues(name+"=null")...)
-		if err != nil && !strings.Contains(err.Error(), "at '': missing property '"+name+"'") {
+		if err != nil && !strings.Contains(err.Error(), "the values have no "+name+": ") {
 			t.Errorf("%s: got error %v, want one that names it", name, err)
 		}
 	}
@@ -844,6 +863,12 @@ func TestHelmTest(t *testing.T) {
 		{direct + "," + existing + "," + caBundle, ca + ".configMap.name", "kube-vitals-ca"},
 	} {
 		hooks(tt.values).want(t, testPod, fields{tt.path: tt.want})
+	}
+	for values, want := range map[string]bool{"": true, "tests.enabled=false": false, "rbac.create=false": false} {
+		args := slices.DeleteFunc(setValues(values), func(arg string) bool { return arg == "--no-hooks" })
+		if got := mustHelm(t, args...)[testPod] != nil; got != want {
+			t.Errorf("%s: the pod is rendered: %t", values, got)
+		}
 	}
 	for values, want := range map[string]string{
 		direct:                           "certificate-authority: /etc/kube-vitals/ca/ca.crt",

@@ -65,6 +65,8 @@ func TestMovingValues(t *testing.T) {
 		"args-null":    {deployment: {arg + "1": "--metric-resolution=20s", arg + "2": nil}},
 		"args-separate": {deployment: {arg + "4": "--kubelet-preferred-address-types=InternalIP",
 			arg + "5": "--kubelet-insecure-tls", arg + "6": "--metric-resolution=40s"}},
+		"args-space": {deployment: {arg + "4": "--kubelet-insecure-tls", arg + "5": "--v=2"}},
+		"args-map":   {deployment: {arg + "4": "--kubelet-insecure-tls", arg + "5": "--v=2"}},
 		"args-of-metrics-server": {deployment: {pod + "volumes.1.secret.secretName": "client",
 			arg + "5": "--kubelet-client-certificate=/etc/client/tls.crt"},
 			kubeletRole: nil}, // kubelets get no token
@@ -106,8 +108,27 @@ func TestMovingValues(t *testing.T) {
 			container + "livenessProbe.initialDelaySeconds": 60.0, container + "livenessProbe.httpGet.path": "/livez",
 			container + "readinessProbe.initialDelaySeconds": 30.0, container + "securityContext.runAsUser": 1000.0,
 			container + "securityContext.runAsGroup": nil, pod + "securityContext.fsGroup": 1000.0}},
-		"empty":    {deployment: {pod + "volumes": nil, arg + "4": nil, container + "resources.limits.memory": "1Gi"}},
-		"umbrella": {deployment: {arg + "4": "--kubelet-insecure-tls"}},
+		"selector-labels": {deployment: {
+			"spec.template.metadata.labels": m{"app.kubernetes.io/name": "kube-vitals",
+				"app.kubernetes.io/instance": "kube-vitals", "app.kubernetes.io/version": "0.7.2"},
+			labels + "team": "a", labels + `app\.kubernetes\.io/name`: "kube-vitals"},
+			service: {labels + `app\.kubernetes\.io/name`: "kube-vitals",
+				labels + `app\.kubernetes\.io/instance`: "kube-vitals"}},
+		"empty-kinds": {beta: {"spec.insecureSkipTLSVerify": nil},
+			budget: {"spec.minAvailable": nil, "spec.maxUnavailable": 1.0},
+			deployment: {pod + "affinity": nil, pod + "tolerations": nil, pod + "nodeSelector": nil,
+				pod + "securityContext": nil}},
+		"budget-zero": {budget: {"spec.minAvailable": nil, "spec.maxUnavailable": 2.0}},
+		"image-null":  {deployment: {container + "image": "ghcr.io/kube-vitals/kube-vitals:dev"}}, // the tag by --set
+		"own-certificate": {
+			beta:       {"spec.caBundle": "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t", "spec.insecureSkipTLSVerify": nil},
+			monitor:    {"spec.endpoints.0.tlsConfig.ca.configMap.name": "kube-vitals-ca"},
+			deployment: {arg + "4": "--tls-cert-file=/certs/tls.crt", env + "name": "GOMEMLIMIT"}, servingSecret: nil},
+		"global": {deployment: {container + "image": "registry.example/kube-vitals:dev",
+			pod + "imagePullSecrets.0.name": "regcred"}},
+		"bitnami-empty": {deployment: {container + "image": "ghcr.io/kube-vitals/kube-vitals:dev"}},
+		"empty":         {deployment: {pod + "volumes": nil, arg + "4": nil, container + "resources.limits.memory": "1Gi"}},
+		"umbrella":      {deployment: {arg + "4": "--kubelet-insecure-tls"}},
 	}
 	for _, name := range names(t, "values") {
 		t.Run(name, func(t *testing.T) {

@@ -146,9 +146,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{ include "kube-vitals.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
+{{- with include "kube-vitals.addedLabels" .Values.commonLabels }}
+{{ . }}
 {{- end }}
+{{- end }}
+
+{{/* Labels that a value adds, without those that select the pods: a label with another value would not match the selector. */}}
+{{- define "kube-vitals.addedLabels" -}}
+{{- with omit (. | default dict) "app.kubernetes.io/name" "app.kubernetes.io/instance" }}
+{{- toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The repository of the image. The default is in the template too, since some set it to null. */}}
+{{- define "kube-vitals.repository" -}}
+{{- .Values.image.repository | default "ghcr.io/kube-vitals/kube-vitals" }}
 {{- end }}
 
 {{/* The image. Only releases and their candidates have a published one, whose tag is the version. Packages of them have its digest. */}}
@@ -162,16 +174,21 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- fail (printf "there is no published image of version %s: build and push one with `make image`, and set image.repository and image.tag, or install a release" $.Chart.AppVersion) }}
 {{- end }}
 {{- if $digest }}
-{{- printf "%s@%s" .repository $digest }}
+{{- printf "%s@%s" (include "kube-vitals.repository" $) $digest }}
 {{- else }}
-{{- printf "%s:%s" .repository (default (printf "v%s" $.Chart.AppVersion) .tag) }}
+{{- printf "%s:%s" (include "kube-vitals.repository" $) (default (printf "v%s" $.Chart.AppVersion) .tag) }}
 {{- end }}
 {{- end }}
 {{- end }}
 
-{{/* tls.type, with the name that metrics-server's chart has for self-signed. */}}
+{{/*
+tls.type, with the name that metrics-server's chart has for self-signed. It is "flags" if args name a certificate instead, and
+apiService.caBundle verifies it.
+*/}}
 {{- define "kube-vitals.tlsType" -}}
-{{- eq .Values.tls.type "metrics-server" | ternary "self-signed" .Values.tls.type }}
+{{- $type := eq .Values.tls.type "metrics-server" | ternary "self-signed" .Values.tls.type }}
+{{- $isNamed := include "kube-vitals.hasFlag" (dict "root" . "names" "tls-cert-file") }}
+{{- if and (eq $type "self-signed") $isNamed .Values.apiService.caBundle }}flags{{ else }}{{ $type }}{{ end }}
 {{- end }}
 
 {{/* The Secret that holds the serving certificate. tls.type=self-signed has none. */}}
@@ -195,7 +212,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{/* "true" if the API server does not verify the serving certificate. */}}
 {{- define "kube-vitals.unverified" -}}
-{{- if or .Values.apiService.insecureSkipTLSVerify (eq (include "kube-vitals.tlsType" .) "self-signed") }}true{{ end }}
+{{- if or (eq (toString .Values.apiService.insecureSkipTLSVerify) "true") (eq (include "kube-vitals.tlsType" .) "self-signed") }}true{{ end }}
 {{- end }}
 
 {{/*
@@ -273,22 +290,44 @@ KUBE_VITALS_DEPLOYMENT: {{ include "kube-vitals.fullname" . | quote }}
 {{- end }}
 {{- end }}
 
+{{/*
+The section podDisruptionBudget without what has no effect, as JSON: empty text, and minAvailable=0 beside maxUnavailable. Values
+for metrics-server's chart have them.
+*/}}
+{{- define "kube-vitals.podDisruptionBudget" -}}
+{{- $budget := omit (.Values.podDisruptionBudget | default dict) }}
+{{- range list "minAvailable" "maxUnavailable" }}
+{{- $value := get $budget . }}
+{{- if or (kindIs "invalid" $value) (eq (toString $value) "") }}{{ $_ := unset $budget . }}{{ end }}
+{{- end }}
+{{- if and (hasKey $budget "maxUnavailable") (has (toString $budget.minAvailable) (list "0" "0%")) }}
+{{- $_ := unset $budget "minAvailable" }}
+{{- end }}
+{{- toJson $budget }}
+{{- end }}
+
 {{/* "true" if the serving certificate is in a Secret that the pods mount. */}}
 {{- define "kube-vitals.mountsCertificate" -}}
 {{- if has (include "kube-vitals.tlsType" .) (list "helm" "existingSecret" "cert-manager") }}true{{ end }}
 {{- end }}
 
 {{/*
-The flags of defaultArgs and args, as a JSON list. Empty elements have no effect. An element that does not begin with - is the
-value of the flag before it.
+The flags of defaultArgs and args, as a JSON list. Empty elements and spaces around an element have no effect. An element that
+does not begin with - is the value of the flag before it. --set args.0=FLAG makes a map, whose values are the elements.
 */}}
 {{- define "kube-vitals.flags" -}}
+{{- $elements := list }}
+{{- range list .Values.defaultArgs .Values.args }}
+{{- range . }}{{ $elements = append $elements (. | default "" | trim) }}{{ end }}
+{{- end }}
 {{- $flags := list }}
-{{- range concat (.Values.defaultArgs | default list) (.Values.args | default list) | compact }}
+{{- range compact $elements }}
 {{- if hasPrefix "-" . }}
 {{- $flags = append $flags . }}
 {{- else if $flags }}
 {{- $flags = append (initial $flags) (printf "%s=%s" (last $flags) .) }}
+{{- else if hasPrefix "/" . }}
+{{- fail (printf "args and defaultArgs: %s is not a flag: remove it" .) }}
 {{- else }}
 {{- fail (printf "args and defaultArgs: %s is not a flag: set --%s" . .) }}
 {{- end }}

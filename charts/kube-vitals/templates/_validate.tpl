@@ -3,29 +3,27 @@ Fails for values that render without an error but cannot work. The message names
 single value are in values.schema.json.
 */}}
 {{- define "kube-vitals.validate" -}}
+{{- include "kube-vitals.validateSections" . }}
+{{- include "kube-vitals.validateBitnami" . }}
 {{- include "kube-vitals.validateRelease" . }}
 {{- $v := .Values }}
 {{- $tlsType := include "kube-vitals.tlsType" . }}
-{{- if regexMatch "metrics-?server[^/]*$" $v.image.repository }}
-{{- fail (printf "image.repository=%s is the image of metrics-server: set image.repository to that of kube-vitals" $v.image.repository) }}
+{{- $repository := include "kube-vitals.repository" . }}
+{{- $tag := $v.image.tag | default "" }}
+{{- if regexMatch "metrics-?server[^/]*$" $repository }}
+{{- fail (printf "image.repository=%s is the image of metrics-server: remove image.repository and image.tag, or set both to those of kube-vitals in your mirror" $repository) }}
 {{- end }}
 {{- /* Only the tags of this repository are known. 0.1 does not read the environment variables that this chart sets. */}}
 {{- $release := printf "^v?%s[.]" (regexFind "^[0-9]+[.][0-9]+" .Chart.AppVersion | replace "." "[.]") }}
-{{- if and (eq $v.image.repository "ghcr.io/kube-vitals/kube-vitals") (not $v.image.digest)
-  (regexMatch "^v?[0-9]+[.][0-9]+[.][0-9]+" $v.image.tag) (not (regexMatch $release $v.image.tag)) }}
-{{- fail (printf "image.tag=%s is not a version of kube-vitals that this chart installs, which is %s. If it is a version of metrics-server, remove image.tag" $v.image.tag .Chart.AppVersion) }}
-{{- end }}
-{{- $names := dict "extraArgs" "args" "extraEnvVars" "env" "extraDeploy" "extraObjects" "pdb" "podDisruptionBudget"
-  "containerPorts" "containerPort" "containerSecurityContext" "securityContext" "podAffinityPreset" "affinity"
-  "podAntiAffinityPreset" "topologySpreadConstraints or affinity" "nodeAffinityPreset" "affinity"
-  "commonAnnotations" "podAnnotations, deploymentAnnotations and those of each section" }}
-{{- range $name, $cure := $names }}
-{{- if hasKey $v $name }}
-{{- fail (printf "%s is a value of Bitnami's chart: set %s instead" $name $cure) }}
-{{- end }}
+{{- if and (eq $repository "ghcr.io/kube-vitals/kube-vitals") (not $v.image.digest)
+  (regexMatch "^v?[0-9]+[.][0-9]+[.][0-9]+" $tag) (not (regexMatch $release $tag)) }}
+{{- fail (printf "image.tag=%s is not a version of kube-vitals that this chart installs, which is %s. If it is a version of metrics-server, remove image.tag" $tag .Chart.AppVersion) }}
 {{- end }}
 {{- if ($v.addonResizer).enabled }}
 {{- fail "addonResizer.enabled=true: this chart has no addon-resizer: set resources for the size of the cluster (docs/install.md), and remove addonResizer" }}
+{{- end }}
+{{- if and (has $tlsType (list "kube-vitals" "helm" "cert-manager")) (include "kube-vitals.hasFlag" (dict "root" . "names" "tls-cert-file|tls-private-key-file")) }}
+{{- fail (printf "tls.type=%s creates the serving certificate, and args name another one by --tls-cert-file: remove the flag, or set tls.type=existingSecret and tls.existingSecret.name, or keep the flag, and set tls.type=self-signed and apiService.caBundle" $tlsType) }}
 {{- end }}
 {{- if $v.apiService.caBundle }}
 {{- if eq $tlsType "kube-vitals" }}
@@ -37,9 +35,13 @@ single value are in values.schema.json.
 {{- if and (eq $tlsType "cert-manager") $v.tls.certManager.existingIssuer.enabled (not $v.tls.certManager.existingIssuer.name) }}
 {{- fail "tls.certManager.existingIssuer.enabled=true: set tls.certManager.existingIssuer.name to the issuer that signs the certificate" }}
 {{- end }}
+{{- if and (eq $tlsType "cert-manager") $v.apiService.create (not (or $v.tls.certManager.addInjectorAnnotations $v.apiService.caBundle
+  (include "kube-vitals.unverified" .))) }}
+{{- fail "tls.certManager.addInjectorAnnotations=false: the API server cannot verify the certificate: set apiService.caBundle to its CA, or apiService.insecureSkipTLSVerify=true" }}
+{{- end }}
 {{- if include "kube-vitals.admissionPolicy" . }}
 {{- if ne $tlsType "kube-vitals" }}
-{{- fail (printf "tls.admissionPolicy.enabled=true restricts a permission that the server only has with tls.type=kube-vitals, not with tls.type=%s" $tlsType) }}
+{{- fail (printf "tls.admissionPolicy.enabled=true restricts a permission that the server only has with tls.type=kube-vitals, not with tls.type=%s" $v.tls.type) }}
 {{- end }}
 {{- if semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version }}
 {{- fail (printf "tls.admissionPolicy.enabled=true needs Kubernetes 1.30 or newer; this is %s" .Capabilities.KubeVersion.Version) }}
@@ -99,9 +101,6 @@ single value are in values.schema.json.
 {{- if and $v.kubelet.insecureTLS (not (include "kube-vitals.usesPrometheus" .)) (include "kube-vitals.hasFlag" (dict "root" . "names" "kubelet-certificate-authority")) }}
 {{- fail "kubelet.insecureTLS=true and --kubelet-certificate-authority contradict each other: set one of them" }}
 {{- end }}
-{{- if and (eq $tlsType "kube-vitals") (include "kube-vitals.hasFlag" (dict "root" . "names" "tls-cert-file|tls-private-key-file")) }}
-{{- fail "tls.type=kube-vitals creates the serving certificate, and args name another one by --tls-cert-file: remove the flag, or set tls.type=existingSecret and tls.existingSecret.name" }}
-{{- end }}
 {{- $open := "" }}
 {{- range include "kube-vitals.flags" . | fromJsonArray }}
 {{- if regexMatch "^--?authorization-always-allow-paths=" . }}{{ $open = printf "%s,%s," $open (splitList "=" . | last) }}{{ end }}
@@ -109,12 +108,16 @@ single value are in values.schema.json.
 {{- if and $open (not $v.metrics.enabled) (not (and (contains ",/livez," $open) (contains ",/readyz," $open))) }}
 {{- fail "--authorization-always-allow-paths replaces its default, so the probes would depend on the API server: add /healthz,/readyz,/livez to it, or remove the flag and set metrics.enabled=true" }}
 {{- end }}
+{{- if include "kube-vitals.hasFlag" (dict "root" . "names" "logtostderr|alsologtostderr|stderrthreshold") }}
+{{- fail "args and defaultArgs cannot set --logtostderr, --alsologtostderr and --stderrthreshold, which metrics-server rejects, too, in new versions: remove them: the log is written to stderr" }}
+{{- end }}
+{{- include "kube-vitals.validateSelectors" . }}
 {{- $certDir := include "kube-vitals.hasFlag" (dict "root" . "names" "cert-dir") }}
 {{- if and $certDir (eq $tlsType "self-signed") (not (or $v.tmpVolume $v.extraVolumeMounts)) }}
 {{- fail "--cert-dir needs a writable folder: remove the flag, so that the certificate stays in memory, or set tmpVolume" }}
 {{- end }}
-{{- with $v.podDisruptionBudget }}
-{{- if and .enabled (not (kindIs "invalid" .minAvailable)) (not (kindIs "invalid" .maxUnavailable)) }}
+{{- with include "kube-vitals.podDisruptionBudget" . | fromJson }}
+{{- if and .enabled (hasKey . "minAvailable") (hasKey . "maxUnavailable") }}
 {{- fail "podDisruptionBudget.minAvailable and podDisruptionBudget.maxUnavailable contradict each other: set one of them" }}
 {{- end }}
 {{- end }}
@@ -131,6 +134,78 @@ single value are in values.schema.json.
 {{- end }}
 {{- if and $v.podMonitor.enabled (not (or $v.metrics.enabled $v.podMonitor.authorization)) }}
 {{- fail "podMonitor.enabled needs metrics.enabled=true or podMonitor.authorization: a PodMonitor cannot use Prometheus' own token; serviceMonitor.enabled can" }}
+{{- end }}
+{{- end }}
+
+{{/*
+Fails if a section is missing. Other templates use it without a check, so tests/top.yaml, which helm renders first, includes this.
+*/}}
+{{- define "kube-vitals.validateSections" -}}
+{{- $missing := list }}
+{{- range list "image" "serviceAccount" "rbac" "apiService" "hostNetwork" "kubelet" "service" "metrics" "podMonitor" "tls" "tests" }}
+{{- if kindIs "invalid" (index $.Values .) }}{{ $missing = append $missing . }}{{ end }}
+{{- end }}
+{{- if $missing }}
+{{- fail (printf "the values have no %s: upgrade with --reset-then-reuse-values instead of --reuse-values, and set no section to null" (join ", " $missing)) }}
+{{- end }}
+{{- end }}
+
+{{/*
+Fails for values of Bitnami's chart that have another name here. The keys are paths of values. Empty ones, as in its
+values.yaml, have no effect, unless they are booleans.
+*/}}
+{{- define "kube-vitals.validateBitnami" -}}
+{{- $names := dict "extraArgs" "args" "extraEnvVars" "env" "extraDeploy" "extraObjects" "pdb" "podDisruptionBudget"
+  "containerPorts" "containerPort" "containerSecurityContext" "securityContext" "podAffinityPreset" "affinity"
+  "podAntiAffinityPreset" "topologySpreadConstraints or affinity" "nodeAffinityPreset" "affinity"
+  "commonAnnotations" "podAnnotations, deploymentAnnotations and those of each section"
+  "image.registry" "image.repository with the registry" "image.pullSecrets" "imagePullSecrets" "service.ports" "service.port"
+  "hostNetwork" "hostNetwork.enabled" "podSecurityContext.enabled" "podSecurityContext without it, or to null,"
+  "securityContext.enabled" "securityContext without it, or to null," "startupProbe.enabled" "the whole startupProbe, or null,"
+  "livenessProbe.enabled" "the whole livenessProbe, or null," "readinessProbe.enabled" "the whole readinessProbe, or null," }}
+{{- /* A parent chart has global values for its other charts, too. They have no effect if the values here name an image. */}}
+{{- if and (eq (include "kube-vitals.repository" .) "ghcr.io/kube-vitals/kube-vitals") (not .Values.image.digest) }}
+{{- $_ := set $names "global.imageRegistry" "image.repository and tests.image.repository" }}
+{{- end }}
+{{- if not .Values.imagePullSecrets }}
+{{- $_ := set $names "global.imagePullSecrets" "imagePullSecrets" }}
+{{- end }}
+{{- range $path, $cure := $names }}
+{{- $value := $.Values }}
+{{- range splitList "." $path }}
+{{- if kindIs "map" $value }}{{ $value = get $value . }}{{ else }}{{ $value = "" }}{{ end }}
+{{- end }}
+{{- if or (kindIs "bool" $value) (and $value (ne $path "hostNetwork")) }}
+{{- fail (printf "%s is a value of Bitnami's chart: set %s instead" $path $cure) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/*
+Fails for a topology spread constraint and an anti-affinity that select the pods by a label that metrics-server's have and
+these do not. They would have no effect.
+*/}}
+{{- define "kube-vitals.validateSelectors" -}}
+{{- $labels := merge (include "kube-vitals.selectorLabels" . | fromYaml) (.Values.podLabels | default dict) }}
+{{- $selectors := list }}
+{{- range .Values.topologySpreadConstraints }}{{ $selectors = append $selectors .labelSelector }}{{ end }}
+{{- $anti := dig "podAntiAffinity" nil (.Values.affinity | default dict) | default dict }}
+{{- range $anti.requiredDuringSchedulingIgnoredDuringExecution }}{{ $selectors = append $selectors .labelSelector }}{{ end }}
+{{- range $anti.preferredDuringSchedulingIgnoredDuringExecution }}
+{{- $selectors = append $selectors (.podAffinityTerm | default dict).labelSelector }}
+{{- end }}
+{{- range compact $selectors }}
+{{- $wanted := dict }}
+{{- range $key, $value := .matchLabels }}{{ $_ := set $wanted $key (list $value) }}{{ end }}
+{{- range .matchExpressions }}{{ if eq .operator "In" }}{{ $_ := set $wanted .key .values }}{{ end }}{{ end }}
+{{- range $key, $values := $wanted }}
+{{- if and (has "metrics-server" $values) (not (has (get $labels $key) $values)) }}
+{{- $cure := printf "set podLabels: {%s: metrics-server}" $key }}
+{{- if eq $key "app.kubernetes.io/name" }}{{ $cure = "set nameOverride=metrics-server" }}{{ end }}
+{{- if eq $key "app.kubernetes.io/instance" }}{{ $cure = printf "select %s there" (get $labels $key) }}{{ end }}
+{{- fail (printf "topologySpreadConstraints or affinity select pods with the label %s=metrics-server, which these pods do not have: %s" $key $cure) }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- end }}
 
