@@ -17,12 +17,13 @@ const otherFlags = " collect-interval disable disable-components disable-metrics
 	" kubernetes-enable-dra kubernetes-virtual-gpus node-ip preserve prometheus-auth-config" +
 	" prometheus-auth-incluster prometheus-ca-file prometheus-client-tls-cert-file prometheus-client-tls-key-file" +
 	" prometheus-header prometheus-token-file prometheus-verb query.max-samples reset-then-reuse-values" +
-	" reuse-values server-side set sort-by take-ownership token values "
+	" reuse-values server-side set skip-tests sort-by take-ownership token values" +
+	" alsologtostderr logtostderr stderrthreshold "
 
 // otherValues look like values of the chart but are not: keys of Secrets, fields of the configuration
 // of devices, and values of the charts of metrics-server.
 const otherValues = " tls.crt tls.key tls.caFile tls.serverName rbac.pspEnabled image.registry image.pullSecrets" +
-	" service.ports.https podDisruptionBudget.apiVersion "
+	" service.ports.https podDisruptionBudget.apiVersion source.helm "
 
 // TestNamesExist checks that the flags, values, metrics, reasons, files, make targets and benchmarks
 // that documents name exist. A name of another program belongs into the lists above.
