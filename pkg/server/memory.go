@@ -31,9 +31,8 @@ func residentMemory() uint64 {
 // connections are those of the start.
 func memoryLimit() uint64 { return memoryLimitIn("/") }
 
-// LimitMemory lowers the memory limit of the Go runtime, GOMEMLIMIT, to nine tenths of the memory limit of the
-// container. GOMEMLIMIT is not set, or has the limit of another manifest, if a patch changes the limit of the
-// container. Above it, the kernel would kill the process before the runtime collects garbage.
+// LimitMemory lowers the memory limit of the Go runtime to nine tenths of that of the container, so that it collects
+// garbage before the kernel kills the process. Users may set a lower one (GOMEMLIMIT).
 func LimitMemory() { limitMemory(memoryLimit()) }
 
 // limitMemory is LimitMemory with the limit of the container; 0: none.

@@ -41,7 +41,7 @@ func TestLimitMemory(t *testing.T) {
 		want      int64
 	}{
 		{math.MaxInt64, 10 << 30, 9 << 30},
-		{921 << 20, 500 << 20, 450 << 20}, // of the base, and a patch that lowers its limit
+		{921 << 20, 500 << 20, 450 << 20},
 		{921 << 20, 2 << 30, 921 << 20},
 		{450 << 20, 500 << 20, 450 << 20},
 		{921 << 20, 0, 921 << 20},

@@ -70,20 +70,10 @@ func TestValues(t *testing.T) {
 			deployment, container + "image", "ghcr.io/kube-vitals/kube-vitals@" + digest},
 
 		{"", deployment, container + "resources.limits.memory", "1Gi"},
-		// GOMEMLIMIT is 90 % of the limit, here of the default one.
-		{"", deployment, env + "value", "921MiB"},
-		{"resources.limits.memory=500Mi", deployment, env + "value", "450MiB"},
-		{"resources.limits.memory=1.5Gi", deployment, env + "value", "1382MiB"},
-		{"resources.limits.memory=2G", deployment, env + "value", "1716MiB"},
-		{"resources.limits.memory=2147483648", deployment, env + "value", "1843MiB"},
-		{"resources.limits.memory=2.147483648e+09", deployment, env + "value", "1843MiB"},
-		{"resources.limits=null", deployment, env + "name", "KUBE_VITALS_DEPLOYMENT"},
-		{"env[0].name=GOMEMLIMIT,env[0].value=1GiB", deployment, env + "value", "1GiB"},
-		{"env[0].name=GOMEMLIMIT,env[0].value=1GiB", deployment, container + "env.1.name", "KUBE_VITALS_DEPLOYMENT"},
 		{"env[0].name=GOGC,env[0].value=50", deployment, env + "name", "GOGC"},
-		{"env[0].name=GOGC,env[0].value=50", deployment, container + "env.1.name", "GOMEMLIMIT"},
+		{"env[0].name=GOGC,env[0].value=50", deployment, container + "env.1.name", "KUBE_VITALS_DEPLOYMENT"},
 		{"fullnameOverride=x,env[0].name=KUBE_VITALS_NODE_EVENTS,env[0].value=false",
-			"Deployment kube-system/x", container + "env.1", map[string]any{"name": "KUBE_VITALS_DEPLOYMENT", "value": "x"}},
+			"Deployment kube-system/x", container + "env.0", map[string]any{"name": "KUBE_VITALS_DEPLOYMENT", "value": "x"}},
 
 		{"updateStrategy.type=Recreate", deployment, "spec.strategy", map[string]any{"type": "Recreate"}},
 		{"updateStrategy=null", deployment, "spec.strategy", nil},
@@ -323,7 +313,6 @@ func TestRefusals(t *testing.T) {
 			"would send Prometheus' token to a server that it cannot verify"},
 		{"tls.type=self-signed,podMonitor.enabled=true,podMonitor.authorization.type=Bearer",
 			"podMonitor.authorization would be sent to a server"},
-		{"resources.limits.memory=lots", "resources.limits.memory=lots: write it as bytes"},
 		{"hostNetwork.enabled=true", "the kubelet already listens on port 10250 of the node: set another containerPort"},
 		{"podDisruptionBudget.enabled=true,podDisruptionBudget.minAvailable=1,podDisruptionBudget.maxUnavailable=0",
 			"podDisruptionBudget.maxUnavailable contradict each other"},
@@ -631,7 +620,6 @@ func TestReuseValues(t *testing.T) {
 		pod + "serviceAccountName": "kube-vitals",
 		pod + "volumes.0.emptyDir": map[string]any{},
 		container + "args.1":       "--cert-dir=/tmp",
-		env + "name":               "KUBE_VITALS_DEPLOYMENT", // no GOMEMLIMIT
 	})
 	for _, id := range []string{
 		kubeletRole, service, apiService, servingSecret, servingRole, "ClusterRoleBinding system:kube-vitals",

@@ -38,7 +38,7 @@ func TestManifests(t *testing.T) {
 }
 
 // TestPermissionsOfPods checks the chart and the manifests: the container's user is not root and cannot write, those
-// who may view a namespace may read its metrics, and nobody may read the page of nodes.
+// who may view a namespace may read its metrics, and the role for the page of nodes has no binding.
 func TestPermissionsOfPods(t *testing.T) {
 	all := map[string]objects{"chart": render(t), "base": parse(t, kustomize(t, "base", nil))}
 	for _, name := range overlays(t) {

@@ -104,7 +104,7 @@ func TestMovingValues(t *testing.T) {
 		"foreign-account": {account: nil, deployment: {pod + "serviceAccountName": "shared"},
 			"ClusterRoleBinding system:kube-vitals": {"subjects.0.name": "shared"}},
 		"resources": {deployment: {
-			container + "resources.limits": m{"cpu": "200m", "memory": "500Mi"}, env + "value": "450MiB",
+			container + "resources.limits":                  m{"cpu": "200m", "memory": "500Mi"},
 			container + "livenessProbe.initialDelaySeconds": 60.0, container + "livenessProbe.httpGet.path": "/livez",
 			container + "readinessProbe.initialDelaySeconds": 30.0, container + "securityContext.runAsUser": 1000.0,
 			container + "securityContext.runAsGroup": nil, pod + "securityContext.fsGroup": 1000.0}},
@@ -123,7 +123,7 @@ func TestMovingValues(t *testing.T) {
 		"own-certificate": {
 			beta:       {"spec.caBundle": "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t", "spec.insecureSkipTLSVerify": nil},
 			monitor:    {"spec.endpoints.0.tlsConfig.ca.configMap.name": "kube-vitals-ca"},
-			deployment: {arg + "4": "--tls-cert-file=/certs/tls.crt", env + "name": "GOMEMLIMIT"}, servingSecret: nil},
+			deployment: {arg + "4": "--tls-cert-file=/certs/tls.crt", env + "name": "KUBE_VITALS_DEPLOYMENT"}, servingSecret: nil},
 		"global": {deployment: {container + "image": "registry.example/kube-vitals:dev",
 			pod + "imagePullSecrets.0.name": "regcred"}},
 		"bitnami-empty": {deployment: {container + "image": "ghcr.io/kube-vitals/kube-vitals:dev"}},

@@ -237,33 +237,10 @@ verify the server.
 {{- end }}
 
 {{/*
-The value of GOMEMLIMIT: nine tenths of the memory limit, so that the Go runtime collects garbage before the kernel kills the
-process. Empty without a limit, or if the limit is tiny.
-*/}}
-{{- define "kube-vitals.goMemLimit" -}}
-{{- $limit := dig "limits" "memory" "" (.Values.resources | default dict) | toString }}
-{{- if $limit }}
-{{- if not (regexMatch "^[0-9]+(\\.[0-9]+)?([eE][+]?[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?$" $limit) }}
-{{- fail (printf "resources.limits.memory=%s: write it as bytes or with one of the suffixes k, M, G, T, Ki, Mi, Gi, Ti, so that GOMEMLIMIT can be derived" $limit) }}
-{{- end }}
-{{- $units := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 }}
-{{- $unit := regexFind "[A-Za-z]*$" $limit }}
-{{- $bytes := mulf (trimSuffix $unit $limit | float64) (index $units $unit | float64) }}
-{{- $mebibytes := divf (mulf $bytes 0.9) 1048576.0 | floor | int64 }}
-{{- if gt $mebibytes 0 }}
-{{- printf "%dMiB" $mebibytes }}
-{{- end }}
-{{- end }}
-{{- end }}
-
-{{/*
 The environment variables of the container, by name. Those that connect the server with the release's other objects are not in
 args, so that patches of the manifests that replace args keep them; KUBE_VITALS_X_Y sets the flag --x-y.
 */}}
 {{- define "kube-vitals.environment" -}}
-{{- with include "kube-vitals.goMemLimit" . }}
-GOMEMLIMIT: {{ . | quote }}
-{{- end }}
 KUBE_VITALS_SERVICE: "{{ include "kube-vitals.dnsNames" . | fromYamlArray | first }}:{{ .Values.service.port }}"
 {{- if lt (include "kube-vitals.apiVersions" . | fromYamlArray | len) 2 }}
 KUBE_VITALS_TLS_APISERVICES: {{ include "kube-vitals.apiServices" . | quote }}
