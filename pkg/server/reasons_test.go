@@ -156,7 +156,7 @@ func wrongReasons(
 		var status metav1.Status
 		client.read(&status, http.StatusNotFound, nodesPath+"/"+name)
 		if causesOf(status) != string(r) || !strings.Contains(status.Message, d.Problem) ||
-			!strings.Contains(status.Message, d.Cure) || !strings.Contains(status.Message, r.URL()) {
+			!strings.Contains(status.Message, cure) || !strings.Contains(status.Message, r.URL()) {
 			wrong = append(wrong, fmt.Sprintf("%s: got %q with details %+v", r, status.Message, status.Details))
 		}
 		if !cluster.hasEvent(name, "MetricsUnavailable", d.Problem, r.URL()) {
