@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -60,9 +61,7 @@ func TestLogHasNoSecrets(t *testing.T) {
 	pod := runningPod("default", "web", "node-1")
 	pod.Labels = map[string]string{"app": "web", "owner": "label-secret"}
 	cluster.add(nodeAt("node-1", k.Start(t, &certificate)), pod)
-	c := cluster.config(t)
-	c.KubeletServiceAccount = "reader"
-	cluster.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasSuffix(r.URL.Path, "/serviceaccounts/reader/token") {
 			cluster.ServeHTTP(w, r)
 			return
@@ -70,7 +69,14 @@ func TestLogHasNoSecrets(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, `{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", `+
 			`"spec": {"expirationSeconds": 3600}, "status": {"token": "kubelet-secret"}}`)
+	}))
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
 	})
+	cluster.url = server.URL
+	c := cluster.config(t)
+	c.KubeletServiceAccount = "reader"
 	client := start(t, c)
 	t.Cleanup(func() {
 		client.stop()
