@@ -77,7 +77,7 @@ func (o *options) validateKubelet() {
 			o.Kubelet.SlowTimeout, o.Kubelet.Timeout)
 	}
 	if n := o.Kubelet.MaxBodyBytes; n < minResponseBytes || n > maxResponseBytes {
-		o.errorf("--kubelet-max-response-bytes must be from %d, which responses of ordinary nodes need, to %d, but is %d",
+		o.errorf("--kubelet-max-response-bytes must be from %d, which ordinary nodes need, to %d, but is %d",
 			minResponseBytes, maxResponseBytes, n)
 	}
 	if len(o.Kubelet.AddressTypes) == 0 {

@@ -219,7 +219,7 @@ func TestErrors(t *testing.T) {
 		"--deployment=a":                 {"--deployment needs --node-events"},
 		"--node-events --deployment=a/b": {`--deployment: "a/b" is not a valid name`},
 		"--kubelet-max-response-bytes=65535": {
-			"--kubelet-max-response-bytes must be from 65536, which responses of ordinary nodes need, to 1073741824, but is 65535"},
+			"--kubelet-max-response-bytes must be from 65536, which ordinary nodes need, to 1073741824, but is 65535"},
 		"--kubelet-max-response-bytes=9223372036854775807": {"to 1073741824, but is 9223372036854775807"},
 		"--node-selector=a=(":                              {"--node-selector: "},
 		"--secure-port=0":                                  {"--secure-port 0"},

@@ -255,8 +255,8 @@ func (d *Text) value(b []byte) (v Value, r usage.SkipReason, ok bool) {
 	return v, r, ok
 }
 
-// startTime converts seconds since the epoch. A float64 of them is exact to the microsecond only. A start in the future,
-// from before the node's clock was set back, is not known, and no fault of the response.
+// startTime converts seconds since the epoch. A float64 of them is exact to the microsecond only. A start in the
+// future, from before the node's clock was set back, is not known, and no fault of the response.
 func (d *Text) startTime(seconds float64) usage.NodeTime {
 	if seconds < usage.OldestStart || seconds > time.Duration(d.latest).Seconds() {
 		return 0
