@@ -4,7 +4,7 @@
 // the node, and its samples. For an object that the inventory does not have, and for a pod that
 // does not run, it may read the API server (Lookup). It is called for misses only. Explanations
 // have no addresses, no contents of certificates and no texts of errors: of a failing node or
-// engine, they have the description of the reason.
+// engine, they have the description of the reason, and the cure of the error if it has another one.
 package explain
 
 import (

@@ -22,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/internal/sim/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -196,6 +197,30 @@ func (f *fleet) serve(conn net.Conn, node int, hangs phase) {
 		if _, err := io.WriteString(conn, head+body); err != nil {
 			return
 		}
+	}
+}
+
+// TestNoPermitToRead checks that a response that no CPU is left for is not reported as one that the kubelet did not
+// send in time.
+func TestNoPermitToRead(t *testing.T) {
+	for hanging, want := range map[int]reason.Reason{0: reason.InternalFailure, 8: reason.Timeout} {
+		synctest.Test(t, func(t *testing.T) {
+			fleet := &fleet{cadence: cadence{hanging: hanging}}
+			node := "10.0.0.7:10250" // if it hangs, in the body
+			if hanging == 0 {
+				fleet.healthy = 8
+			}
+			client := newTestClient(t, Config{Timeout: DefaultTimeout, PlainHTTP: true})
+			client.dialer = fleet.dial
+			for range cap(client.reading) {
+				client.reading <- struct{}{}
+			}
+			if err := fetchError(t, client, nodeAt("n", node)); reason.Of(err) != want {
+				t.Errorf("got %v, want the reason %s", err, want)
+			}
+			forgetAll(client)
+			fleet.kubelets.Wait()
+		})
 	}
 }
 

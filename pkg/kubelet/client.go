@@ -142,19 +142,22 @@ func (c *Client) get(
 		_, _ = x.buffers.in.Peek(1) // until the body begins; read returns the error
 	}
 	at := c.config.Clock.At(time.Now())
+	if err := ctx.Err(); err != nil { // the body did not begin in time
+		return nil, t.asTimeout(err, start)
+	}
 
 	reading, err := c.reading.acquire(ctx)
 	*queued += reading.queued
 	defer reading.release()
-	if errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) && reading.queued > time.Since(start)/2 {
 		return nil, &reason.Error{
 			Reason: reason.InternalFailure,
-			Err:    fmt.Errorf("the response of the kubelet waited %v to be read", reading.queued.Round(time.Millisecond)),
-			Cure:   "raise the CPU limit of kube-vitals",
+			Err:    fmt.Errorf("the response of the kubelet waited to be read, for %v", reading.queued.Round(time.Millisecond)),
+			Cure:   "give kube-vitals more CPU: raise its request, and remove its limit",
 		}
 	}
 	if err != nil {
-		return nil, err
+		return nil, t.asTimeout(err, start)
 	}
 	x.conn.socket.permit = reading // which it pauses while it waits for the kubelet
 	w := c.workspaces.Get().(*workspace)

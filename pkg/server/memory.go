@@ -27,8 +27,8 @@ func residentMemory() uint64 {
 
 // memoryLimit returns the memory limit of the container in bytes: the lowest limit of the cgroup of this
 // process and of the cgroups around it that are visible here. It returns 0 if there is none or if it
-// cannot be read. It reads the files of the kernel each time, since a Pod can be resized. The shares of responses and
-// connections are those of the start.
+// cannot be read. It reads the files of the kernel each time, since a Pod can be resized. The shares of responses,
+// of connections and of the Go runtime are those of the limit at the start.
 func memoryLimit() uint64 { return memoryLimitIn("/") }
 
 // LimitMemory lowers the memory limit of the Go runtime to nine tenths of that of the container, so that it collects

@@ -591,7 +591,7 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		v.waits = in.at
 	}
 	if v.jumps != in.node.jumps && v.since.Has != 0 {
-		v.jumpedTwice = v.incomparable > 0
+		v.jumpedTwice = v.incomparable > 0 || in.node.jumps-v.jumps > 1
 		v.incomparable = 2 // 3: this one is not comparable, and may also be from before the jump
 	}
 	v.jumps = in.node.jumps

@@ -96,9 +96,9 @@ func (n *node) removePod(key podKey, at usage.Time) {
 	n.publishPods(true)
 }
 
-// forgetRemoved forgets the pods that were removed more than rememberFor ago. While start times are ambiguous, they
-// do not tell them and the next ones apart, so they are remembered for maxAmbiguity longer: a clock that is set back
-// again and again is ambiguous for ever.
+// forgetRemoved forgets the pods that were removed more than rememberFor ago. Ambiguous start times do not distinguish
+// a removed pod from the next one, so removed pods are then remembered for maxAmbiguity longer, and not for as long as
+// start times are ambiguous: that is for ever if a clock is set back again and again.
 func (n *node) forgetRemoved(now usage.Time) {
 	keep := rememberFor
 	if n.clock.isAmbiguous(now) {

@@ -63,7 +63,7 @@ type arrival struct {
 	lost    usage.Loss // why observe did not use a sample
 	excess  uint64     // the rate in nanocores that was above the capacity; 0: none was
 
-	// Set by accept:
+	// Set by checkOwner:
 	hasForeign bool         // whether there are samples of another pod of the name
 	dropped    bool         // whether a snapshot or a container is dropped because of them
 	ended      []*container // to be dropped once all have been observed, in the order of node.containers

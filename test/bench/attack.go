@@ -50,7 +50,7 @@ func measureAttacks(ctx context.Context, b *bench) (err error) {
 		return fmt.Errorf("create a memory cgroup, which needs root and a writable cgroup filesystem: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.Remove(l.cgroup.dir)) }() // its processes have ended
-	if l.script, err = l.cgroup.launcher(b.server, b.cluster.Dir, memoryLimit); err != nil {
+	if l.script, err = l.cgroup.launcher(b.server, b.cluster.Dir); err != nil {
 		return err
 	}
 	title := fmt.Sprintf("Attacks of %.0f s with a memory limit of %d MiB", attackTime.Seconds(), memoryLimit>>20)

@@ -69,10 +69,9 @@ func (c *cgroup) peak() (mib, kills uint64, err error) {
 	return mib >> 20, kills, errors.Join(peakErr, eventsErr)
 }
 
-// launcher writes a script that runs an executable in the cgroup with the limit for Go's heap that the
-// chart sets. The executable is a copy that was made in the cgroup, so that its pages in memory count
+// launcher writes a script that runs an executable in the cgroup. The executable is a copy that was made in the cgroup, so that its pages in memory count
 // against the limit, as they do after a restart of a node.
-func (c *cgroup) launcher(executable, dir string, limit uint64) (script string, err error) {
+func (c *cgroup) launcher(executable, dir string) (script string, err error) {
 	join := fmt.Sprintf("echo $$ > '%s/cgroup.procs'\n", c.dir)
 	limited := filepath.Join(dir, "limited-"+filepath.Base(executable))
 	//nolint:noctx // it ends at once
@@ -80,6 +79,6 @@ func (c *cgroup) launcher(executable, dir string, limit uint64) (script string, 
 	if err != nil {
 		return "", fmt.Errorf("copy the server in its cgroup: %w: %s", err, output)
 	}
-	text := fmt.Sprintf("#!/bin/sh\n%sGOMEMLIMIT=%dMiB exec '%s' \"$@\"\n", join, limit*9/10>>20, limited)
+	text := fmt.Sprintf("#!/bin/sh\n%sexec '%s' \"$@\"\n", join, limited)
 	return limited + ".sh", os.WriteFile(limited+".sh", []byte(text), 0o755)
 }

@@ -85,7 +85,7 @@ func measureLimit(ctx context.Context, b *bench) (err error) {
 		return fmt.Errorf("create a memory cgroup, which needs root and a writable cgroup filesystem: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.Remove(l.cgroup.dir)) }() // its processes have ended
-	if l.script, err = l.cgroup.launcher(b.server, b.cluster.Dir, memoryLimit); err != nil {
+	if l.script, err = l.cgroup.launcher(b.server, b.cluster.Dir); err != nil {
 		return err
 	}
 	l.table = newTable(fmt.Sprintf("Memory limit of %d MiB: %d nodes, %d pods, %d requests at once",

@@ -363,9 +363,8 @@ func TestNamesOfBitnami(t *testing.T) {
 	for set, want := range map[string]string{
 		"hostNetwork=true": "hostNetwork.enabled", "hostNetwork=false": "hostNetwork.enabled",
 		"image.registry=docker.io": "image.repository", "image.pullSecrets={x}": "imagePullSecrets",
-		"service.ports.https=443": "service.port", "global.imagePullSecrets={x}": "imagePullSecrets",
-		"global.imageRegistry=registry.example": "image.repository",
-		"podSecurityContext.enabled=true":       "podSecurityContext", "securityContext.enabled=false": "securityContext",
+		"service.ports.https=443":         "service.port",
+		"podSecurityContext.enabled=true": "podSecurityContext", "securityContext.enabled=false": "securityContext",
 		"livenessProbe.enabled=false": "the whole livenessProbe", "readinessProbe.enabled=true": "the whole readinessProbe",
 		"startupProbe.enabled=false": "the whole startupProbe",
 	} {

@@ -380,7 +380,7 @@ func checkReplaced(ctx context.Context, e *env) error {
 		return err
 	}
 	replacedAt := time.Now()
-	lag := watchLag + 10*replacedAt.Sub(began)
+	lag := watchLag + min(10*replacedAt.Sub(began), 2*watchLag) // on a busy machine
 	return e.eventually(ctx, func(ctx context.Context) error {
 		sent := time.Now()
 		o, err := e.podMetrics(ctx, e.versions[0], replacedPod)

@@ -294,8 +294,10 @@ does not begin with - is the value of the flag before it. --set args.0=FLAG make
 */}}
 {{- define "kube-vitals.flags" -}}
 {{- $elements := list }}
-{{- range list .Values.defaultArgs .Values.args }}
-{{- range . }}{{ $elements = append $elements (. | default "" | trim) }}{{ end }}
+{{- range $given := list .Values.defaultArgs .Values.args }}
+{{- $byIndex := dict }}{{- /* range sorts the keys of a map as text, here with blanks before the digits */}}
+{{- range $i, $element := $given }}{{ $_ := set $byIndex (printf "%9v" $i) ($element | default "" | trim) }}{{ end }}
+{{- range $byIndex }}{{ $elements = append $elements . }}{{ end }}
 {{- end }}
 {{- $flags := list }}
 {{- range compact $elements }}

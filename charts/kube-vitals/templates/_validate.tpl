@@ -22,7 +22,8 @@ single value are in values.schema.json.
 {{- if ($v.addonResizer).enabled }}
 {{- fail "addonResizer.enabled=true: this chart has no addon-resizer: set resources for the size of the cluster (docs/install.md), and remove addonResizer" }}
 {{- end }}
-{{- if and (has $tlsType (list "kube-vitals" "helm" "cert-manager")) (include "kube-vitals.hasFlag" (dict "root" . "names" "tls-cert-file|tls-private-key-file")) }}
+{{- $creates := or (eq $tlsType "kube-vitals") (and (has $tlsType (list "helm" "cert-manager")) (not (include "kube-vitals.unverified" .))) }}
+{{- if and $creates (include "kube-vitals.hasFlag" (dict "root" . "names" "tls-cert-file|tls-private-key-file")) }}
 {{- fail (printf "tls.type=%s creates the serving certificate, and args name another one by --tls-cert-file: remove the flag, or set tls.type=existingSecret and tls.existingSecret.name, or keep the flag, and set tls.type=self-signed and apiService.caBundle" $tlsType) }}
 {{- end }}
 {{- if $v.apiService.caBundle }}
@@ -35,7 +36,8 @@ single value are in values.schema.json.
 {{- if and (eq $tlsType "cert-manager") $v.tls.certManager.existingIssuer.enabled (not $v.tls.certManager.existingIssuer.name) }}
 {{- fail "tls.certManager.existingIssuer.enabled=true: set tls.certManager.existingIssuer.name to the issuer that signs the certificate" }}
 {{- end }}
-{{- if and (eq $tlsType "cert-manager") $v.apiService.create (not (or $v.tls.certManager.addInjectorAnnotations $v.apiService.caBundle
+{{- $hasInjector := or $v.tls.certManager.addInjectorAnnotations (contains "cert-manager.io/inject-" (toJson $v.apiService.annotations)) }}
+{{- if and (eq $tlsType "cert-manager") $v.apiService.create (not (or $hasInjector $v.apiService.caBundle
   (include "kube-vitals.unverified" .))) }}
 {{- fail "tls.certManager.addInjectorAnnotations=false: the API server cannot verify the certificate: set apiService.caBundle to its CA, or apiService.insecureSkipTLSVerify=true" }}
 {{- end }}
@@ -111,7 +113,9 @@ single value are in values.schema.json.
 {{- if include "kube-vitals.hasFlag" (dict "root" . "names" "logtostderr|alsologtostderr|stderrthreshold") }}
 {{- fail "args and defaultArgs cannot set --logtostderr, --alsologtostderr and --stderrthreshold, which metrics-server rejects, too, in new versions: remove them: the log is written to stderr" }}
 {{- end }}
+{{- if and $v.apiService.create (has "v1beta1" (include "kube-vitals.apiVersions" . | fromYamlArray)) }}
 {{- include "kube-vitals.validateSelectors" . }}
+{{- end }}
 {{- $certDir := include "kube-vitals.hasFlag" (dict "root" . "names" "cert-dir") }}
 {{- if and $certDir (eq $tlsType "self-signed") (not (or $v.tmpVolume $v.extraVolumeMounts)) }}
 {{- fail "--cert-dir needs a writable folder: remove the flag, so that the certificate stays in memory, or set tmpVolume" }}
@@ -163,13 +167,6 @@ values.yaml, have no effect, unless they are booleans.
   "hostNetwork" "hostNetwork.enabled" "podSecurityContext.enabled" "podSecurityContext without it, or to null,"
   "securityContext.enabled" "securityContext without it, or to null," "startupProbe.enabled" "the whole startupProbe, or null,"
   "livenessProbe.enabled" "the whole livenessProbe, or null," "readinessProbe.enabled" "the whole readinessProbe, or null," }}
-{{- /* A parent chart has global values for its other charts, too. They have no effect if the values here name an image. */}}
-{{- if and (eq (include "kube-vitals.repository" .) "ghcr.io/kube-vitals/kube-vitals") (not .Values.image.digest) }}
-{{- $_ := set $names "global.imageRegistry" "image.repository and tests.image.repository" }}
-{{- end }}
-{{- if not .Values.imagePullSecrets }}
-{{- $_ := set $names "global.imagePullSecrets" "imagePullSecrets" }}
-{{- end }}
 {{- range $path, $cure := $names }}
 {{- $value := $.Values }}
 {{- range splitList "." $path }}
@@ -182,8 +179,8 @@ values.yaml, have no effect, unless they are booleans.
 {{- end }}
 
 {{/*
-Fails for a topology spread constraint and an anti-affinity that select the pods by a label that metrics-server's have and
-these do not. They would have no effect.
+Fails for a topology spread constraint and an anti-affinity that select pods by a label that metrics-server's have and these do
+not: they would have no effect, unless metrics-server runs beside.
 */}}
 {{- define "kube-vitals.validateSelectors" -}}
 {{- $labels := merge (include "kube-vitals.selectorLabels" . | fromYaml) (.Values.podLabels | default dict) }}
@@ -200,9 +197,8 @@ these do not. They would have no effect.
 {{- range .matchExpressions }}{{ if eq .operator "In" }}{{ $_ := set $wanted .key .values }}{{ end }}{{ end }}
 {{- range $key, $values := $wanted }}
 {{- if and (has "metrics-server" $values) (not (has (get $labels $key) $values)) }}
-{{- $cure := printf "set podLabels: {%s: metrics-server}" $key }}
-{{- if eq $key "app.kubernetes.io/name" }}{{ $cure = "set nameOverride=metrics-server" }}{{ end }}
-{{- if eq $key "app.kubernetes.io/instance" }}{{ $cure = printf "select %s there" (get $labels $key) }}{{ end }}
+{{- $cure := printf "select app.kubernetes.io/name: %s there" (get $labels "app.kubernetes.io/name") }}
+{{- if eq $key "app.kubernetes.io/name" }}{{ $cure = printf "set nameOverride=metrics-server, or %s" $cure }}{{ end }}
 {{- fail (printf "topologySpreadConstraints or affinity select pods with the label %s=metrics-server, which these pods do not have: %s" $key $cure) }}
 {{- end }}
 {{- end }}
