@@ -299,9 +299,17 @@ func TestFrontProxyDoesNotCount(t *testing.T) {
 				t.Fatal(err)
 			}
 			response.Body.Close()
-			l.mu.Lock()
-			taken := l.taken
-			l.mu.Unlock()
+			counted := func() int64 {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				return l.taken
+			}
+			taken := counted() // the listener's own connection may not have ended yet
+			for deadline := time.Now().Add(testenv.Patience); taken > 0 && !test.counts; taken = counted() {
+				if time.Sleep(10 * time.Millisecond); time.Now().After(deadline) {
+					break
+				}
+			}
 			if response.StatusCode != http.StatusOK || response.TLS.NegotiatedProtocol != protocol {
 				t.Errorf("%s, %s: got status %d with %s", name, protocol, response.StatusCode, response.Proto)
 			}
