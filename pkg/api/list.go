@@ -111,8 +111,8 @@ func (q *query) objects(all resourceType) []*inventory.Object {
 	return objects[i:]
 }
 
-// selected returns the objects that match the selectors. If a field selector names the object, it
-// is looked up instead of listed.
+// selected returns the objects that match the selectors. If they name a namespace and an object in it, it is looked up
+// instead of listed.
 func (q *query) selected(all resourceType) []*inventory.Object {
 	namespace := q.namespace
 	if exact, ok := q.fields.RequiresExactMatch(fieldNamespace); ok && namespace == "" {

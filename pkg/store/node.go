@@ -44,7 +44,7 @@ type node struct {
 
 	// ended has the last counter of each container that a scrape did not mention. removed has the
 	// times at which RemovePod removed pods. An entry is dropped by the first scrape that is more
-	// than rememberFor later; for removed, see also maxRemoved.
+	// than rememberFor later; for removed, see forgetRemoved and maxRemoved.
 	ended       map[containerKey]endedContainer
 	removed     map[podKey]usage.Time
 	mayRemember int // removals before removePod looks for old ones, if more than maxRemoved
@@ -164,13 +164,13 @@ func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) {
 			c.pod.lost, c.pod.lostOf = a.lost, c
 		}
 	}
-	if len(a.ended) > 0 {
+	if len(a.foreign) > 0 {
 		n.containers = slices.DeleteFunc(n.containers, func(c *container) bool {
-			if len(a.ended) == 0 || c != a.ended[0] {
+			if len(a.foreign) == 0 || c != a.foreign[0] {
 				return false
 			}
 			n.endContainer(c, a.at)
-			a.ended = a.ended[1:]
+			a.foreign = a.foreign[1:]
 			return true
 		})
 		n.groupByPod()

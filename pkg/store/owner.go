@@ -79,7 +79,7 @@ func (n *node) checkOwner(c *container, s *usage.Sample, a *arrival) usage.Loss 
 	if loss := start.lossOf(readingOf(s), a); loss != usage.NotLost {
 		a.hasForeign = true
 		if !start.state.Running {
-			a.ended, a.dropped = append(a.ended, c), true
+			a.foreign, a.dropped = append(a.foreign, c), true
 		}
 		return loss
 	}

@@ -26,12 +26,12 @@ type endedContainer struct {
 // are of removed pods.
 func (n *node) withoutStale(scrape *usage.Scrape) (current *usage.Scrape, hasRemoved bool) {
 	for i := range scrape.Containers {
-		if s := &scrape.Containers[i]; n.isOfRemoved(s, scrape) || n.hasEnded(s) { // rarely
+		if s := &scrape.Containers[i]; n.isOfRemoved(s, scrape) || n.isLeftover(s) { // rarely
 			filtered := *scrape
 			filtered.Containers = slices.DeleteFunc(slices.Clone(scrape.Containers), func(s usage.ContainerSample) bool {
 				isOfRemoved := n.isOfRemoved(&s, scrape)
 				hasRemoved = hasRemoved || isOfRemoved
-				return isOfRemoved || n.hasEnded(&s)
+				return isOfRemoved || n.isLeftover(&s)
 			})
 			return &filtered, hasRemoved
 		}
@@ -39,9 +39,9 @@ func (n *node) withoutStale(scrape *usage.Scrape) (current *usage.Scrape, hasRem
 	return scrape, false
 }
 
-// hasEnded reports whether a container has neither CPU nor memory and does not run according to the API
+// isLeftover reports whether a container has neither CPU nor memory and does not run according to the API
 // server: kubelets may report the start time of a container long after it ended.
-func (n *node) hasEnded(s *usage.ContainerSample) bool {
+func (n *node) isLeftover(s *usage.ContainerSample) bool {
 	return s.Has&(usage.HasCPU|usage.HasMemory) == 0 && n.config.State != nil && !n.state(keyOf(s)).Running
 }
 

@@ -69,8 +69,8 @@ func (c *cgroup) peak() (mib, kills uint64, err error) {
 	return mib >> 20, kills, errors.Join(peakErr, eventsErr)
 }
 
-// launcher writes a script that runs an executable in the cgroup. The executable is a copy that was made in the cgroup, so that its pages in memory count
-// against the limit, as they do after a restart of a node.
+// launcher writes a script that runs an executable in the cgroup. The executable is a copy that was made in the cgroup,
+// so that its pages in memory count against the limit, as they do after a restart of a node.
 func (c *cgroup) launcher(executable, dir string) (script string, err error) {
 	join := fmt.Sprintf("echo $$ > '%s/cgroup.procs'\n", c.dir)
 	limited := filepath.Join(dir, "limited-"+filepath.Base(executable))

@@ -121,9 +121,10 @@ func TestMovingValues(t *testing.T) {
 		"budget-zero": {budget: {"spec.minAvailable": nil, "spec.maxUnavailable": 2.0}},
 		"image-null":  {deployment: {container + "image": "ghcr.io/kube-vitals/kube-vitals:dev"}}, // the tag by --set
 		"own-certificate": {
-			beta:       {"spec.caBundle": "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t", "spec.insecureSkipTLSVerify": nil},
-			monitor:    {"spec.endpoints.0.tlsConfig.ca.configMap.name": "kube-vitals-ca"},
-			deployment: {arg + "4": "--tls-cert-file=/certs/tls.crt", env + "name": "KUBE_VITALS_DEPLOYMENT"}, servingSecret: nil},
+			beta:          {"spec.caBundle": "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t", "spec.insecureSkipTLSVerify": nil},
+			monitor:       {"spec.endpoints.0.tlsConfig.ca.configMap.name": "kube-vitals-ca"},
+			deployment:    {arg + "4": "--tls-cert-file=/certs/tls.crt", env + "name": "KUBE_VITALS_DEPLOYMENT"},
+			servingSecret: nil},
 		"global": {deployment: {container + "image": "registry.example/kube-vitals:dev",
 			pod + "imagePullSecrets.0.name": "regcred"}},
 		"bitnami-empty": {deployment: {container + "image": "ghcr.io/kube-vitals/kube-vitals:dev"}},

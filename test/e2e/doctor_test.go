@@ -177,7 +177,7 @@ func (c *testCluster) awaitDenied(t *testing.T) {
 	eventually(t, "patches of the APIService to be denied", func(ctx context.Context) error {
 		out, errs, err := c.kubectlWithErrors(ctx, "auth", "can-i", "patch", "apiservices/v1.metrics.k8s.io", "--as="+account)
 		if strings.TrimSpace(out) != "no" {
-			return fmt.Errorf("got %q, %v: %s", out, err, errs)
+			return errors.Join(err, fmt.Errorf("got %q: %s", out, errs))
 		}
 		return nil
 	})
@@ -199,7 +199,7 @@ func (c *testCluster) checkHealthyOutput(t *testing.T) {
 	eventually(t, "the output of doctor", func(ctx context.Context) error {
 		code, text, err := c.vitals(ctx, plugin, "doctor")
 		if err != nil || code != 0 || strings.ContainsAny(text, "✗\x1b\r") || !strings.Contains(text, "✓ certificate ") {
-			return fmt.Errorf("got exit code %d, %v\n%s", code, err, text)
+			return errors.Join(err, fmt.Errorf("got exit code %d\n%s", code, text))
 		}
 		return nil
 	})

@@ -226,7 +226,7 @@ func (c *testCluster) checkWarnings(t *testing.T) {
 			_, got, err := c.kubectlWithErrors(ctx, "get", resource, "--namespace", explained)
 			for _, part := range parts {
 				if err != nil || !strings.Contains(got, part) {
-					return fmt.Errorf("got %v, %s, want %q", err, got, part)
+					return errors.Join(err, fmt.Errorf("got %s, want %q", got, part))
 				}
 			}
 			return nil
