@@ -66,7 +66,7 @@ type arrival struct {
 	// Set by checkOwner:
 	hasForeign bool         // whether there are samples of another pod of the name
 	dropped    bool         // whether a snapshot or a container is dropped because of them
-	foreign    []*container // of another pod only, to be dropped once all have been observed, in the order of node.containers
+	foreign    []*container // of another pod only, dropped once all have been observed, in the order of node.containers
 }
 
 // recentJump is how long after a jump start times, and windows of kubelet-reported rates, may be from before it.
