@@ -259,7 +259,7 @@ func (c *testCluster) checkTenant(t *testing.T) {
 	eventually(t, "kubectl get podmetrics as a tenant", func(ctx context.Context) error {
 		out, got, err := c.kubectlWithErrors(ctx, append(as, "get", "podmetrics")...)
 		if err != nil || got != "" || !strings.Contains(out, "web ") {
-			return fmt.Errorf("got %v\n%s%s, want the table without a warning", err, got, out)
+			return errors.Join(err, fmt.Errorf("got\n%s%s, want the table without a warning", got, out))
 		}
 		return nil
 	})
