@@ -165,13 +165,9 @@ func (o *options) complete() {
 	if !o.all.Changed("rate-window") && !o.usesEngine() {
 		o.RateWindow = min(defaultRateWindow, o.MaxSampleAge)
 	}
-	var types []string // without the spaces and the empty elements of some command lines
-	for _, t := range o.Kubelet.AddressTypes {
-		if t = strings.TrimSpace(t); t != "" {
-			types = append(types, t)
-		}
-	}
-	o.Kubelet.AddressTypes = types
+	// Command lines of users have spaces and empty elements.
+	o.Kubelet.AddressTypes = strings.FieldsFunc(strings.Join(o.Kubelet.AddressTypes, ","),
+		func(r rune) bool { return r == ',' || r == ' ' })
 	o.Kubelet.SlowTimeout = max(o.MaxSampleAge/2, o.interval()) // a response is requested while the one before is served
 	o.Kubelet.Timeout = cmp.Or(o.Kubelet.Timeout, min(kubelet.DefaultTimeout, o.interval()))
 	if c := &o.ServingCert; c.Secret != "" && len(c.Names) == 0 {

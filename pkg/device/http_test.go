@@ -46,7 +46,7 @@ func fetchFrom(t *testing.T, address string, f func(*Exporter)) (*response, erro
 // TestRequest checks what an exporter receives.
 func TestRequest(t *testing.T) {
 	transport, err := newTransport(&Exporter{})
-	if t1, ok := transport.(*http.Transport); err != nil || !ok || t1.Proxy != nil {
+	if plain, ok := transport.(*http.Transport); err != nil || !ok || plain.Proxy != nil {
 		t.Errorf("got %T, error %v, want one without a proxy", transport, err)
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -4,7 +4,7 @@
 // the node, and its samples. For an object that the inventory does not have, and for a pod that
 // does not run, it may read the API server (Lookup). It is called for misses only. Explanations
 // have no addresses, no contents of certificates and no texts of errors: of a failing node or
-// engine, they have the description of the reason, and the cure of the error if it has another one.
+// engine, they have the description of the reason, for a node with the cure of its error.
 package explain
 
 import (
@@ -61,7 +61,7 @@ type Lookup interface {
 type finding struct {
 	reason  reason.Reason
 	failing bool          // whether the node cannot be read for that reason
-	err     error         // why it cannot be read; messages have its cure, not its text
+	err     error         // why it cannot be read: messages have its cure, not its text; nil: the usual cure fits
 	text    func() string // called only for messages: a summary of many objects has no texts
 }
 
@@ -72,8 +72,8 @@ func newFinding(r reason.Reason, format string, args ...any) finding {
 // message returns the text of a finding with the cure.
 func (m *moment) message(f finding) string {
 	why := m.overall.Describe(f.reason).Explain(f.err)
-	why.Detail, why.Command = "", "" // users who may not read nodes must not see their names
-	switch why.Problem = f.text(); f.reason {
+	why.Problem, why.Detail, why.Command = f.text(), "", "" // users who may not read nodes must not see their names
+	switch f.reason {
 	case reason.PodStarting, reason.NodeStarting, reason.EngineFailing: // the text has the time to wait, or the cure
 		why.Cure = ""
 	}

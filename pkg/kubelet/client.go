@@ -149,7 +149,7 @@ func (c *Client) get(
 	reading, err := c.reading.acquire(ctx)
 	*queued += reading.queued
 	defer reading.release()
-	if errors.Is(err, context.DeadlineExceeded) && reading.queued > time.Since(start)/2 {
+	if errors.Is(err, context.DeadlineExceeded) && reading.queued > time.Since(start)/2 { // most of the time was ours
 		return nil, &reason.Error{
 			Reason: reason.InternalFailure,
 			Err:    fmt.Errorf("the response of the kubelet waited to be read, for %v", reading.queued.Round(time.Millisecond)),

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -11,37 +10,19 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/internal/sim/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 )
-
-// lockedBuffer is a bytes.Buffer for several goroutines.
-type lockedBuffer struct {
-	mu sync.Mutex
-	bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.String()
-}
 
 // TestLogHasNoSecrets reads metrics with the highest log level: the log has requests, but no tokens, keys, labels
 // or metrics.
 func TestLogHasNoSecrets(t *testing.T) {
-	log := &lockedBuffer{}
+	log := &testenv.Log{}
 	klog.LogToStderr(false)
 	klog.SetOutput(log)
 	if _, err := setVerbosity("7"); err != nil {

@@ -80,11 +80,11 @@ func TestWrongAPIServices(t *testing.T) {
 		n := 0
 		for name, c := range wrongAPIServices {
 			n++
-			before := len(w.logged())
+			before := len(w.log.String())
 			w.api.Put(apiServicePath+beta, apiServiceWith(c.spec))
 			checkUnchanged(name)
 			w.checkStates(m, right, c.state)
-			log := w.logged()[before:]
+			log := w.log.String()[before:]
 			if got := strings.Count("\n"+log, "\nE"); got != 1 {
 				t.Errorf("%s: got %d errors in the log, want 1:\n%s", name, got, log)
 			}

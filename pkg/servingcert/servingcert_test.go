@@ -459,15 +459,15 @@ func TestMissingPermissions(t *testing.T) {
 					t.Errorf("got %d certificates in a lifetime, want 2 and the temporary one", n)
 				}
 				for _, want := range append(c.want, "not allowed by RBAC") {
-					if n := strings.Count(w.logged(), want); n < 1 || c.verb != "" && n > 2 {
-						t.Errorf("got %q %d times in the log, want once or twice:\n%s", want, n, w.logged())
+					if n := strings.Count(w.log.String(), want); n < 1 || c.verb != "" && n > 2 {
+						t.Errorf("got %q %d times in the log, want once or twice:\n%s", want, n, w.log.String())
 					}
 				}
 				w.api.RefuseBy(nil)
 				w.sleep(2 * time.Minute)
 				w.waitReady()
 				w.checkBundles("with all permissions", string(w.caBundle(stable)))
-				if text := w.logged(); !strings.Contains(text, c.fails) {
+				if text := w.log.String(); !strings.Contains(text, c.fails) {
 					t.Errorf("the log has no %q, which succeeds again:\n%s", c.fails, text)
 				}
 			})
@@ -529,8 +529,8 @@ func TestAPIServerUnavailable(t *testing.T) {
 		w.advance(lifetime / 4) // into the last third
 		w.api.RefuseBy(nil)
 		w.advance(lifetime)
-		if n := strings.Count(w.logged(), "connection refused"); n > 20 {
-			t.Errorf("got %d lines in the log, want at most 20:\n%s", n, w.logged())
+		if n := strings.Count(w.log.String(), "connection refused"); n > 20 {
+			t.Errorf("got %d lines in the log, want at most 20:\n%s", n, w.log.String())
 		}
 		w.checkLog(0, "permission") // is not what is missing
 	})
@@ -565,7 +565,7 @@ func TestWritesAreLimited(t *testing.T) {
 		if n, limit := w.api.Written()-before, writeBurst+writeBurst*int(duration/settle)+10; n > limit {
 			t.Errorf("got %d writes, want at most %d", n, limit)
 		}
-		if text := w.logged(); !strings.Contains(text, "keeps being changed by something else") {
+		if text := w.log.String(); !strings.Contains(text, "keeps being changed by something else") {
 			t.Errorf("the log does not mention another writer:\n%.2000s", text)
 		}
 		w.sleep(2 * time.Minute)

@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/kube-vitals/kube-vitals/internal/sim"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -55,8 +56,7 @@ type world struct {
 	settle    time.Duration // Config.Settle of the replicas
 	version   int           // of the last change that was seen
 
-	mu  sync.Mutex
-	log strings.Builder
+	log testenv.Log
 }
 
 // pendingBundle is a bundle that clients will see.
@@ -108,11 +108,11 @@ func newWorld(t *testing.T) *world {
 		for _, r := range slices.Clone(w.replicas) {
 			r.stop()
 		}
-		if text := w.logged(); strings.Contains(text, "PRIVATE") || strings.Contains(text, "BEGIN") {
+		if text := w.log.String(); strings.Contains(text, "PRIVATE") || strings.Contains(text, "BEGIN") {
 			t.Errorf("the log contains keys or certificates:\n%s", text)
 		}
 		if t.Failed() {
-			t.Log(w.logged())
+			t.Log(w.log.String())
 		}
 	})
 	return w
@@ -185,7 +185,7 @@ func (w *world) startWith(lifetime time.Duration) *replica {
 
 // run runs a Manager or Monitor, which logs to the world, and returns a function that stops it.
 func (w *world) run(runner interface{ Run(context.Context) }, verbosity int) (stop func()) {
-	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(w), textlogger.Verbosity(verbosity)))
+	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&w.log), textlogger.Verbosity(verbosity)))
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logger))
 	done := make(chan struct{})
 	go func() {
@@ -198,24 +198,11 @@ func (w *world) run(runner interface{ Run(context.Context) }, verbosity int) (st
 	}
 }
 
-// Write takes a line of a log.
-func (w *world) Write(line []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.log.Write(line)
-}
-
-func (w *world) logged() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.log.String()
-}
-
 // checkLog checks how often the log contains a text.
 func (w *world) checkLog(want int, text string) {
 	w.t.Helper()
-	if got := strings.Count(w.logged(), text); got != want {
-		w.t.Errorf("got %q %d times in the log, want %d:\n%s", text, got, want, w.logged())
+	if got := strings.Count(w.log.String(), text); got != want {
+		w.t.Errorf("got %q %d times in the log, want %d:\n%s", text, got, want, w.log.String())
 	}
 }
 

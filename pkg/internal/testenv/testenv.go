@@ -6,6 +6,8 @@ import (
 	"net"
 	"runtime"
 	"runtime/debug"
+	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -48,6 +50,26 @@ func CheckLinear(t testing.TB, measure func(n int, start func())) {
 		}
 	}
 	t.Errorf("four times as many took %.1f times as long", large/small)
+}
+
+// Log is the output of a log that several goroutines write.
+type Log struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// Write implements io.Writer.
+func (l *Log) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(text)
+}
+
+// String returns what was written so far.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // Listener is a net.Listener of connections in memory, which also work in bubbles of testing/synctest.
