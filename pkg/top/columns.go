@@ -70,9 +70,11 @@ func (c *Config) columns(r *report) (all []column) {
 		all = append(all, c.amountColumns(i, name)...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Total.Further)) { // with -o wide
+		// The server counts it in bytes: a quantity that is no multiple of 1024 does not show that.
+		isBytes := slices.ContainsFunc(r.Items, func(r *row) bool { return r.Further[name].Format == resource.BinarySI })
 		all = append(all, column{name: strings.ToUpper(terminal.Name(name)), cell: func(r *row) string {
 			q, ok := r.Further[name]
-			if q.Format == resource.BinarySI { // the server counts it in bytes
+			if isBytes {
 				return or(ok, mebibytes(q.Value()))
 			}
 			return or(ok, q.String())

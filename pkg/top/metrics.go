@@ -94,7 +94,10 @@ func (r *reader) measure(item runtime.Object, used map[key]*measured) {
 			Containers: []metricsv1.ContainerMetrics{{Usage: n.Usage}}}
 	}
 	total := &row{}
-	sum := &measured{at: pod.Timestamp.Time}
+	sum := &measured{}
+	if _, err := pod.Timestamp.MarshalText(); err == nil { // it has no JSON in the year 10,000 and later
+		sum.at = pod.Timestamp.Time
+	}
 	used[key{pod.Namespace, pod.Name, ""}] = sum
 	for i, c := range pod.Containers {
 		of := &measured{at: sum.at}

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metricsv1 "k8s.io/metrics/pkg/apis/metrics/v1"
 
 	"github.com/kube-vitals/kube-vitals/internal/sim"
 )
@@ -350,6 +351,30 @@ func TestDiscovery(t *testing.T) {
 }
 
 // TestEmpty checks that nothing is an empty list of 0 objects.
+// TestBytes tests bytes that are no multiple of 1024: their quantity does not show that they are bytes.
+func TestBytes(t *testing.T) {
+	w := newWorld()
+	for name, memory := range map[string]string{"a": "1000000Ki", "b": "1001000000"} {
+		w.pod("shop", name, "", "cpu=1 memory=1Mi example.com/vram="+memory, container("app", "", ""))
+	}
+	w.config.Kind, w.config.Namespace, w.config.Output = Pods, "shop", "wide"
+	out, _, _ := w.top(t)
+	for _, want := range []string{" 976Mi ", " 954Mi "} {
+		if !strings.Contains(out, want) {
+			t.Errorf("got\n%s, want%s", out, want)
+		}
+	}
+}
+
+// TestOddTime tests the time of a server that counts milliseconds: JSON does not have that year.
+func TestOddTime(t *testing.T) {
+	used := map[key]*measured{}
+	(&reader{Config: &Config{Kind: Nodes}}).measure(&metricsv1.NodeMetrics{Timestamp: metav1.Unix(1_790_000_000_000, 0)}, used)
+	if at := used[key{}].at; !at.IsZero() {
+		t.Errorf("got %v", at)
+	}
+}
+
 func TestEmpty(t *testing.T) {
 	for _, kind := range []string{Pods, Workloads, Namespaces, Nodes} {
 		w := newWorld()
