@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
@@ -102,8 +103,8 @@ func TestDevices(t *testing.T) {
 	g.load.Store(200)
 	g.awaitGPUs(t, 4, "500m")
 	each(t, gpuAutoscalings(), func(t *testing.T, a autoscaling) {
-		c.awaitAutoscaler(t, a.namespace, "{.status.currentMetrics}", func(current, desired int, _ string) bool {
-			return current == 4 && desired == 4
+		c.awaitAutoscaler(t, a.namespace, func(s *autoscalingv2.HorizontalPodAutoscalerStatus) bool {
+			return s.CurrentReplicas == 4 && s.DesiredReplicas == 4
 		})
 		g.awaitUsage(t, a.namespace, "nvidia.com/gpu-memory", 4, "1Gi")
 	})

@@ -3,9 +3,11 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // autoscaled is a Deployment with two containers, which request 200m each, and its autoscaler.
@@ -40,7 +42,6 @@ spec:
 type autoscaling struct {
 	namespace string
 	metric    string // of the autoscaler; the target is 50 % of the request
-	usage     string // the field of the autoscaler's status that has the current usage
 	busy      string // a load that needs 4 replicas
 	idle      string // a load that needs 1 replica
 	reason    string // for scaling up
@@ -51,7 +52,6 @@ func autoscalings() []autoscaling {
 		{
 			namespace: "hpa-resource",
 			metric:    "{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}",
-			usage:     "resource",
 			busy:      "app=700m,proxy=100m",
 			idle:      "app=100m,proxy=50m",
 			reason:    "cpu resource utilization (percentage of request) above target",
@@ -61,7 +61,6 @@ func autoscalings() []autoscaling {
 			namespace: "hpa-container",
 			metric: "{type: ContainerResource, containerResource: {name: cpu, container: app, " +
 				"target: {type: Utilization, averageUtilization: 50}}}",
-			usage:  "containerResource",
 			busy:   "app=400m,proxy=2",
 			idle:   "app=80m,proxy=2",
 			reason: "cpu container resource utilization (percentage of request) above target",
@@ -113,35 +112,40 @@ func (a autoscaling) setLoad(t *testing.T, c *testCluster, load string) {
 
 // awaitReplicas sets the load of the Deployment, and waits until the autoscaler has settled on a
 // number of replicas, with a usage within its tolerance or, with one replica, below.
-func (a autoscaling) awaitReplicas(t *testing.T, c *testCluster, load string, replicas int) {
+func (a autoscaling) awaitReplicas(t *testing.T, c *testCluster, load string, replicas int32) {
 	t.Helper()
 	a.setLoad(t, c, load)
-	c.awaitAutoscaler(t, a.namespace, "{.status.currentMetrics[0]."+a.usage+".current.averageUtilization}",
-		func(current, desired int, usage string) bool {
-			percent, err := strconv.Atoi(usage)
-			isSettled := percent <= 55 && (replicas == 1 || percent >= 45)
-			return err == nil && current == replicas && desired == replicas && isSettled
-		})
+	c.awaitAutoscaler(t, a.namespace, func(s *autoscalingv2.HorizontalPodAutoscalerStatus) bool {
+		percent := seen(s).AverageUtilization
+		return s.CurrentReplicas == replicas && s.DesiredReplicas == replicas &&
+			percent != nil && *percent <= 55 && (replicas == 1 || *percent >= 45)
+	})
 }
 
-// awaitAutoscaler waits until the status of the autoscaler web is right: its replicas, and the value of
-// a JSONPath, which has no spaces.
+// seen returns the value of an autoscaler's metric; the zero value: it has none.
+func seen(s *autoscalingv2.HorizontalPodAutoscalerStatus) autoscalingv2.MetricValueStatus {
+	for _, m := range s.CurrentMetrics {
+		switch {
+		case m.Resource != nil:
+			return m.Resource.Current
+		case m.ContainerResource != nil:
+			return m.ContainerResource.Current
+		}
+	}
+	return autoscalingv2.MetricValueStatus{}
+}
+
+// awaitAutoscaler waits until the status of the autoscaler web is right.
 func (c *testCluster) awaitAutoscaler(
-	t *testing.T, namespace, path string, isRight func(current, desired int, value string) bool,
+	t *testing.T, namespace string, isRight func(*autoscalingv2.HorizontalPodAutoscalerStatus) bool,
 ) {
 	t.Helper()
 	eventually(t, "the autoscaler in "+namespace, func(ctx context.Context) error {
-		status, err := c.Kubectl(ctx, "get", "hpa", "web", "--namespace", namespace, "--output=jsonpath="+
-			"{.status.currentReplicas} {.status.desiredReplicas} "+path+" {.status.conditions}")
-		if err != nil {
-			return err
+		a, err := c.Client.AutoscalingV2().HorizontalPodAutoscalers(namespace).Get(ctx, "web", metav1.GetOptions{})
+		if err == nil && !isRight(&a.Status) {
+			err = fmt.Errorf("got %v", a.Status.String())
 		}
-		var current, desired int
-		var value string
-		if _, err := fmt.Sscan(status, &current, &desired, &value); err != nil || !isRight(current, desired, value) {
-			return fmt.Errorf("current replicas, desired replicas, %s, conditions: %s", path, status)
-		}
-		return nil
+		return err
 	})
 }
 

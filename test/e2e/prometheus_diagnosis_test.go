@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -138,14 +140,16 @@ func (a autoscaling) awaitEqualUsage(t *testing.T, c *testCluster, replicas int)
 
 // awaitInactive waits until the autoscaler reports that it has no metrics. The number of replicas must
 // not change.
-func (a autoscaling) awaitInactive(t *testing.T, c *testCluster, replicas int) {
+func (a autoscaling) awaitInactive(t *testing.T, c *testCluster, replicas int32) {
 	t.Helper()
-	c.awaitAutoscaler(t, a.namespace, `{range .status.conditions[?(@.type=="ScalingActive")]}{.status}{.reason}{end}`,
-		func(current, desired int, active string) bool {
-			if current != replicas || desired != replicas {
-				t.Errorf("got %d replicas, and %d are desired, want %d", current, desired, replicas)
-				return true
-			}
-			return strings.HasPrefix(active, "FalseFailedGet")
+	c.awaitAutoscaler(t, a.namespace, func(s *autoscalingv2.HorizontalPodAutoscalerStatus) bool {
+		if s.CurrentReplicas != replicas || s.DesiredReplicas != replicas {
+			t.Errorf("got %d replicas, and %d are desired, want %d", s.CurrentReplicas, s.DesiredReplicas, replicas)
+			return true
+		}
+		return slices.ContainsFunc(s.Conditions, func(c autoscalingv2.HorizontalPodAutoscalerCondition) bool {
+			return c.Type == autoscalingv2.ScalingActive && c.Status == corev1.ConditionFalse &&
+				strings.HasPrefix(c.Reason, "FailedGet")
 		})
+	})
 }

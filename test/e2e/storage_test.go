@@ -1,6 +1,10 @@
 package e2e
 
-import "testing"
+import (
+	"testing"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+)
 
 // hoarders is a Deployment whose pods use 120 MiB of ephemeral storage each, 90 of them in a volume,
 // and an autoscaler with a target of 60 MiB a pod, which leads to the maximum of replicas.
@@ -41,10 +45,10 @@ func (c *testCluster) testStorage(t *testing.T) {
 	c.awaitOutput(t, is("20Gi"), "get", "nodemetrics", nodeName(0), "--output=jsonpath={.usage.ephemeral-storage}")
 	c.awaitOutput(t, is("0 0"), "get", "podmetrics", "--namespace=default-pods", ofContainers)
 
-	c.awaitAutoscaler(t, "storage", "{.status.currentMetrics[0].resource.current.averageValue}",
-		func(current, _ int, usage string) bool {
-			return current == 3 && (usage == "120Mi" || usage == "125829120")
-		})
+	c.awaitAutoscaler(t, "storage", func(s *autoscalingv2.HorizontalPodAutoscalerStatus) bool {
+		value := seen(s).AverageValue
+		return s.CurrentReplicas == 3 && value != nil && value.Value() == 120<<20
+	})
 	c.awaitOutput(t, is("100Mi 20Mi 100Mi 20Mi 100Mi 20Mi"), "get", "podmetrics", "--namespace=storage", ofContainers)
 
 	c.kubectl(t, "annotate", "pod", "plain", "--namespace=default-pods", "simulation.kube-vitals/volumes=1Gi")
