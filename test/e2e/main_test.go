@@ -26,9 +26,6 @@ const (
 	// timeout bounds the wait for what takes two scrapes, beside so many other processes that nothing gets a tenth
 	// of a processor. Only a test that fails waits so long.
 	timeout = 20 * time.Minute
-	// maxAge bounds the age of metrics in a healthy cluster: two scrapes, the age of a kubelet's
-	// sample, and a busy machine.
-	maxAge = 20 * time.Second
 
 	inNamespace = "--namespace=" + cluster.Namespace // a flag of kubectl and helm
 )

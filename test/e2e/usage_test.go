@@ -49,8 +49,9 @@ func checkNode(t *testing.T, name string, usage corev1.ResourceList, at time.Tim
 }
 
 func checkTime(at time.Time, window time.Duration) error {
-	if age := time.Since(at); age < -time.Second || age > maxAge {
-		return fmt.Errorf("metrics are %s old, want at most %s", age, maxAge)
+	// How old they are depends on the machine, too.
+	if age := time.Since(at); age < -time.Second || age > timeout {
+		return fmt.Errorf("metrics are %s old", age)
 	}
 	if window <= 0 || window > time.Minute {
 		return fmt.Errorf("window is %s", window)
