@@ -85,7 +85,11 @@ func (l *layout) fit(width int) {
 			short = slices.DeleteFunc(short, func(s *column) bool { return s == c })
 		}
 	}
-	l.bar = min(maxBar, l.bar+max(0, room)/2)
+	grow := min(maxBar-l.bar, max(0, room)/2)
+	l.bar += grow
+	if last := &l.columns[len(l.columns)-1]; last.text { // the total's may be longer
+		last.width += max(0, room-2*grow)
+	}
 }
 
 // line returns the line of a row, or the header.
