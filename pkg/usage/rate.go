@@ -167,7 +167,7 @@ func newAmount(nanocores uint64, window time.Duration, cur *Sample) Amount {
 }
 
 // kubeletRateWindow is the assumed window of kubelet-reported rates. Kubelets do not report it: the
-// rates are means between the last two samples of the counter, which are 10 to 15 seconds apart.
+// rates are means between the last two samples of the counter, which are 10 to 20 seconds apart.
 const kubeletRateWindow = 15 * time.Second
 
 // FromKubeletRate returns the Amount of a kubelet-reported rate. It reports false if there is no

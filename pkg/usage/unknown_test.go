@@ -71,3 +71,34 @@ func TestDropUnknown(t *testing.T) { // rules 4, 6
 		}
 	}
 }
+
+func TestDropUnknownSwap(t *testing.T) { // rule 6
+	const none = -1 // the value is not reported
+	for _, tc := range []struct {
+		node       int
+		containers []int
+		isKnown    bool
+	}{
+		{0, []int{0, 0}, true},
+		{9, []int{0, 5}, true},
+		{none, []int{0, 5}, true},
+		{9, []int{0, 0}, false},
+		{none, []int{0, 0}, false},
+	} {
+		s := Scrape{Node: Sample{CPUSeconds: 7, Memory: 7, Has: HasCPU | HasMemory}}
+		if tc.node != none {
+			s.Node.Swap, s.Node.Has = uint64(tc.node), s.Node.Has|HasSwap
+		}
+		before := s.Node
+		for _, swap := range tc.containers {
+			s.Containers = append(s.Containers, ContainerSample{Sample: Sample{
+				CPUSeconds: 7, Memory: 7, Swap: uint64(swap), Has: HasCPU | HasMemory | HasSwap}})
+		}
+		s.DropUnknown()
+		for i, c := range s.Containers {
+			if isKnown := c.Has&HasSwap != 0; isKnown != tc.isKnown || c.Loss != NotLost || s.Node != before {
+				t.Errorf("%+v: got container %d %+v, node %+v", tc, i, c.Sample, s.Node)
+			}
+		}
+	}
+}

@@ -121,10 +121,14 @@ const (
 // if the container is at least MinAgeSinceStart old; memory of 0 is unknown beside such a counter, or
 // if no container of the node has any. A node always uses both: kubelets report 0 for what the kernel
 // does not show of the root cgroup (rancher/rke2#10759, metrics-server#819).
+//
+// Swap of 0 of all containers is unknown unless the node's is 0, too: kubelets 1.34 and 1.35 report 0 for each
+// container of containerd, later ones for those that cAdvisor does not know (kubernetes#137093).
 func (s *Scrape) DropUnknown() {
-	hasMemory := false
+	hasMemory, knowsSwap := false, s.Node.Has&HasSwap != 0 && s.Node.Swap == 0
 	for i := range s.Containers {
 		hasMemory = hasMemory || s.Containers[i].Memory > 0
+		knowsSwap = knowsSwap || s.Containers[i].Swap > 0
 	}
 	s.Node.dropUnknown(false, false)
 	for i := range s.Containers {
@@ -132,6 +136,9 @@ func (s *Scrape) DropUnknown() {
 		age, ok := c.Age()
 		isOld := ok && age >= MinAgeSinceStart
 		c.dropUnknown(!isOld, hasMemory)
+		if !knowsSwap {
+			c.Has &^= HasSwap
+		}
 	}
 }
 

@@ -59,11 +59,10 @@ func startTime(s *series) (float64, int64)   { return float64(s.start) / 1e9, 0 
 
 // appendResource appends the body of /metrics/resource. The readings must be up to date.
 func (k *Kubelet) appendResource(b []byte, now int64) []byte {
-	// A kubelet that requests samples from the container runtime stamps swap with the time of that
-	// request.
-	swapTime := func(s *series) int64 { return s.last.stamp }
+	// containerd reports no swap: a kubelet that requests samples from it writes 0, at the time of the request.
+	swapOf := func(s *series, bytes uint64) (float64, int64) { return float64(bytes), s.last.stamp }
 	if k.containerHousekeeping() == 0 {
-		swapTime = func(*series) int64 { return now + int64(k.ahead) }
+		swapOf = func(*series, uint64) (float64, int64) { return 0, now + int64(k.ahead) }
 	}
 	const cpu, cpuHelp = "_cpu_usage_seconds_total", "[STABLE] Cumulative cpu time consumed by the %s in core-seconds"
 	const memory, memoryHelp = "_memory_working_set_bytes", "[STABLE] Current working set of the %s in bytes"
@@ -84,9 +83,9 @@ func (k *Kubelet) appendResource(b []byte, now int64) []byte {
 	t = t.family(containers, "container_start_time_seconds", "gauge",
 		"[STABLE] Start time of the container since unix epoch in seconds", startTime)
 	swap(containers, "container_swap_limit_bytes", "amount of the container swap limit in bytes",
-		func(s *series) (float64, int64) { return 0, swapTime(s) })
+		func(s *series) (float64, int64) { return swapOf(s, 0) })
 	swap(containers, "container_swap_usage_bytes", "amount of the container swap usage in bytes",
-		func(s *series) (float64, int64) { return float64(s.last.swap), swapTime(s) })
+		func(s *series) (float64, int64) { return swapOf(s, s.last.swap) })
 	node := sampled([]*series{&k.node})
 	usage("node", node)
 	swap(node, "node_swap_usage_bytes", "swap usage of the node in bytes", swapBytes)

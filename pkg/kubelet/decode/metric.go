@@ -19,7 +19,7 @@ const (
 	fieldSwap
 	fieldStart
 	fieldScrapeError
-	fieldOldScrapeError // the deprecated name of the same metric; responses have both
+	fieldOldScrapeError // the deprecated name of the same metric; responses of kubelet 1.29 have both
 )
 
 // metric is what the name of a metric says about its samples.

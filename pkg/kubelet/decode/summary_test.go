@@ -134,7 +134,7 @@ func TestSummaryValues(t *testing.T) {
 		{rate + tooLarge + `}`, none, []usage.SkipReason{usage.BadValue}},
 		{`"memory":{"workingSetBytes":` + largest + `}`, usage.Sample{Memory: math.MaxInt64, Has: usage.HasMemory}, nil},
 		{`"memory":{"workingSetBytes":` + tooLarge + `}`, none, []usage.SkipReason{usage.BadValue}},
-		{`"swap":{"swapUsageBytes":0}`, usage.Sample{Has: usage.HasSwap}, nil},
+		{`"swap":{"swapUsageBytes":1}`, usage.Sample{Swap: 1, Has: usage.HasSwap}, nil},
 		{`"swap":{"swapUsageBytes":` + tooLarge + `}`, none, []usage.SkipReason{usage.BadValue}},
 
 		{counter + `1,"time":"2026-11-20T21:16:07.25+01:00"}`, timed(secondAt + 250e6), nil},
