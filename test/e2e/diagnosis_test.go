@@ -56,20 +56,18 @@ func TestDiagnosis(t *testing.T) {
 	}
 	d.checkDoctor(t, nodes)
 	t.Run("pods", d.testPods)
-	t.Run("one", func(t *testing.T) {
-		for _, n := range nodes {
-			t.Run(n.reason, func(t *testing.T) {
-				t.Parallel()
-				d.awaitExplanation(t, "node "+n.name(), n.reason,
-					`the metrics of the node cannot be read since .*: `+regexp.QuoteMeta(n.problem+" ("+n.cure))
-				repairs[n.reason](t)
-				d.awaitMetrics(t, "node", n.name())
-			})
+	one := map[string]func(*testing.T){
+		"clock": d.testClock, "pod-pending": d.testPodPending, "not-selected": d.testNotSelected,
+	}
+	for _, n := range nodes {
+		one[n.reason] = func(t *testing.T) {
+			d.awaitExplanation(t, "node "+n.name(), n.reason,
+				`the metrics of the node cannot be read since .*: `+regexp.QuoteMeta(n.problem+" ("+n.cure))
+			repairs[n.reason](t)
+			d.awaitMetrics(t, "node", n.name())
 		}
-		t.Run("clock", d.testClock)
-		t.Run("pod-pending", d.testPodPending)
-		t.Run("not-selected", d.testNotSelected)
-	})
+	}
+	concurrently(t, one)
 	d.awaitHealthy(t)
 
 	d.testNoKubeletAccess(t)
@@ -221,7 +219,6 @@ func (c *testCluster) awaitMetrics(t *testing.T, kind, name string) {
 // testClock sets a node's clock back: its metrics stay, and the skew is reported. The cure is to set
 // the clock.
 func (d *diagnosis) testClock(t *testing.T) {
-	t.Parallel()
 	const node = "clock"
 	k, at := d.startKubelet(t, node)
 	d.createNode(t, node, at)
@@ -276,7 +273,6 @@ func (d *diagnosis) testClock(t *testing.T) {
 // testPodPending creates a pod that fits on no node. The cure is to look at its events, which say
 // what to change.
 func (d *diagnosis) testPodPending(t *testing.T) {
-	t.Parallel()
 	const pod, label = "picky", "kube-vitals.test/disk"
 	d.addPod(t, pod, `nodeSelector: {`+label+`: fast}`)
 	d.awaitExplanation(t, "pod "+pod, "pod-pending",
@@ -289,7 +285,6 @@ func (d *diagnosis) testPodPending(t *testing.T) {
 
 // testNotSelected changes the labels of a node that the node selector excludes.
 func (d *diagnosis) testNotSelected(t *testing.T) {
-	t.Parallel()
 	d.awaitExplanation(t, "node "+excluded, "not-selected",
 		`the node is not selected for scraping \(change the node's labels or --node-selector\)`)
 	d.kubectl(t, "label", "node", excluded, excludedBy+"-")

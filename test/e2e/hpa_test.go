@@ -85,14 +85,11 @@ func TestAutoscaling(t *testing.T) {
 // each runs a step for each autoscaler at the same time, and ends the test if one fails.
 func each(t *testing.T, all []autoscaling, step func(*testing.T, autoscaling)) {
 	t.Helper()
-	if !t.Run("each", func(t *testing.T) {
-		for _, a := range all {
-			t.Run(a.namespace, func(t *testing.T) {
-				t.Parallel()
-				step(t, a)
-			})
-		}
-	}) {
+	steps := map[string]func(*testing.T){}
+	for _, a := range all {
+		steps[a.namespace] = func(t *testing.T) { step(t, a) }
+	}
+	if concurrently(t, steps); t.Failed() {
 		t.FailNow()
 	}
 }

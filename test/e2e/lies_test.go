@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -225,18 +224,16 @@ func lies() []lie {
 // and no autoscaler may scale.
 func TestLies(t *testing.T) {
 	t.Parallel()
-	var group sync.WaitGroup // all at the same time, whatever -parallel is: they mostly wait
+	all := map[string]func(*testing.T){}
 	for _, l := range lies() {
-		group.Go(func() {
-			t.Run(l.name, func(t *testing.T) {
-				l.usage = maps.Clone(l.usage)
-				test := &lieTest{T: t, lie: l, namespace: "lie-" + l.name, node: "node-lie-" + l.name}
-				test.start()
-				test.play()
-			})
-		})
+		all[l.name] = func(t *testing.T) {
+			l.usage = maps.Clone(l.usage)
+			test := &lieTest{T: t, lie: l, namespace: "lie-" + l.name, node: "node-lie-" + l.name}
+			test.start()
+			test.play()
+		}
 	}
-	group.Wait()
+	concurrently(t, all)
 }
 
 // lieTest is one case.

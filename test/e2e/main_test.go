@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -251,6 +252,17 @@ func must(t *testing.T, err error) {
 func eventually(t *testing.T, what string, try func(context.Context) error) {
 	t.Helper()
 	must(t, process.Poll(t.Context(), timeout, what, try))
+}
+
+// concurrently runs subtests at the same time, whatever -parallel is: they mostly wait. With t.Parallel, each would wait
+// for a turn behind the tests that have not begun.
+func concurrently(t *testing.T, subtests map[string]func(*testing.T)) {
+	t.Helper()
+	var group sync.WaitGroup
+	for name, subtest := range subtests {
+		group.Go(func() { t.Run(name, subtest) })
+	}
+	group.Wait()
 }
 
 // cleanUp calls a function after the test, when the test's own context has ended.

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -27,34 +29,32 @@ func TestChartObjects(t *testing.T) {
 	c.applyDefinitions(t)
 	c.kubectl(t, "create", "namespace", "monitoring")
 	t.Run("rejects", c.rejectsInvalidObjects)
-	for _, file := range c.valuesFiles(t) {
-		t.Run(filepath.Base(file), func(t *testing.T) { must(t, c.dryRun(t.Context(), c.render(t, file))) })
+	manifests := map[string]string{} // by the files that they are made of
+	for _, file := range append(c.valuesFiles(t), c.files(t, "test/chart/testdata/moving/values/*.yaml")...) {
+		manifests[file] = c.render(t, file)
 	}
-	folders, err := filepath.Glob(filepath.Join(c.Checkout, "manifests", "overlays", "*"))
-	must(t, err)
-	for _, folder := range append(folders, filepath.Join(c.Checkout, "manifests", "base")) {
-		t.Run(filepath.Base(folder), func(t *testing.T) { must(t, c.dryRun(t.Context(), c.kubectl(t, "kustomize", folder))) })
+	for _, pattern := range []string{"manifests/overlays/*", "manifests/base", "test/chart/testdata/moving/kustomize/*"} {
+		for _, folder := range c.files(t, pattern) {
+			manifests[folder] = c.kubectl(t, "kustomize", folder)
+		}
 	}
-	moving := filepath.Join(c.Checkout, "test", "chart", "testdata", "moving")
-	values, err := filepath.Glob(filepath.Join(moving, "values", "*.yaml"))
-	must(t, err)
-	for _, file := range values {
-		t.Run("values "+filepath.Base(file), func(t *testing.T) { must(t, c.dryRun(t.Context(), c.render(t, file))) })
+	for _, file := range c.files(t, "manifests/components/*/resources.yaml") {
+		content, err := os.ReadFile(file)
+		must(t, err)
+		manifests[file] = string(content)
 	}
-	overlays, err := filepath.Glob(filepath.Join(moving, "kustomize", "*"))
-	must(t, err)
-	for _, folder := range overlays {
-		t.Run("kustomize "+filepath.Base(folder), func(t *testing.T) {
-			must(t, c.dryRun(t.Context(), c.kubectl(t, "kustomize", folder)))
-		})
+	// A dry run creates nothing, so that one of the objects of all manifests proves as much as one of each.
+	objects := map[string]bool{}
+	for _, manifest := range manifests {
+		for object := range strings.SplitSeq(manifest, "\n---\n") {
+			objects[object] = true
+		}
 	}
-	components, err := filepath.Glob(filepath.Join(c.Checkout, "manifests", "components", "*", "resources.yaml"))
-	must(t, err)
-	for _, file := range components {
-		t.Run(filepath.Base(filepath.Dir(file)), func(t *testing.T) {
-			_, err := c.Kubectl(t.Context(), append(slices.Clone(dryRun), file)...)
-			must(t, err)
-		})
+	if err := c.dryRun(t.Context(), strings.Join(slices.Sorted(maps.Keys(objects)), "\n---\n")); err != nil {
+		t.Error(err)
+		for file, manifest := range manifests {
+			t.Run(filepath.Base(file), func(t *testing.T) { must(t, c.dryRun(t.Context(), manifest)) })
+		}
 	}
 }
 
@@ -80,16 +80,20 @@ func TestOldestAPI(t *testing.T) {
 }
 
 // valuesFiles returns the presets, and the files of values in ci.
-func (c *testCluster) valuesFiles(t *testing.T) (all []string) {
+func (c *testCluster) valuesFiles(t *testing.T) []string {
 	t.Helper()
-	for _, pattern := range []string{"ci/*-values.yaml", "presets/*.yaml"} {
-		files, err := filepath.Glob(filepath.Join(c.Chart, pattern))
-		if err != nil || len(files) == 0 {
-			t.Fatalf("got %d files %s, error %v", len(files), pattern, err)
-		}
-		all = append(all, files...)
+	const chart = "charts/kube-vitals/"
+	return append(c.files(t, chart+"ci/*-values.yaml"), c.files(t, chart+"presets/*.yaml")...)
+}
+
+// files returns the files or folders of the source tree that a pattern matches, which are some.
+func (c *testCluster) files(t *testing.T, pattern string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(c.Checkout, pattern))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("got %d files %s, error %v", len(files), pattern, err)
 	}
-	return all
+	return files
 }
 
 // render returns what the chart renders with a file of values.

@@ -84,9 +84,9 @@ func TestPresets(t *testing.T) {
 	if err != nil || len(files) != len(all) {
 		t.Errorf("the chart has %d presets, error %v, want %d", len(files), err, len(all))
 	}
+	presets := map[string]func(*testing.T){}
 	for preset, d := range all {
-		t.Run(preset, func(t *testing.T) {
-			t.Parallel()
+		presets[preset] = func(t *testing.T) {
 			c.addDistribution(t, preset, d)
 			must(t, c.CreateNamespace(t.Context(), preset))
 			if preset == "openshift" { // the administrator copies it
@@ -112,8 +112,9 @@ func TestPresets(t *testing.T) {
 				}
 				return err
 			})
-		})
+		}
 	}
+	concurrently(t, presets)
 }
 
 // addDistribution adds a node of a distribution.

@@ -78,9 +78,9 @@ func TestTop(t *testing.T) {
 			"node-n 500m 6% 768Mi 2% <unknown> <unknown>",
 		}},
 	}
+	versions := map[string]func(*testing.T){}
 	for version, program := range map[string]string{"v1": binaries.Kubectl, "v1beta1": oldKubectl(t)} {
-		t.Run(version, func(t *testing.T) {
-			t.Parallel()
+		versions[version] = func(t *testing.T) {
 			for _, test := range tests {
 				if os.Getenv("KUBERNETES") == "1.31" && slices.Contains(test.args, "--show-swap") {
 					continue // its kubectl does not have it, and its API server drops the swap of a node's status
@@ -95,8 +95,9 @@ func TestTop(t *testing.T) {
 					})
 				})
 			}
-		})
+		}
 	}
+	concurrently(t, versions)
 }
 
 // oldKubectl returns the path of a kubectl that reads metrics.k8s.io/v1beta1.

@@ -94,7 +94,7 @@ func OldKubectl() Module {
 // Build returns a folder with the programs of a module. It builds them unless the cache has them,
 // and reports to progress. Callers must not change the folder, which others use.
 func Build(ctx context.Context, m Module, progress io.Writer) (dir string, err error) {
-	checkout, err := Checkout(ctx)
+	checkout, err := Checkout()
 	if err != nil {
 		return "", err
 	}
@@ -263,18 +263,20 @@ func (m Module) fingerprint(source string) (string, error) {
 	return fmt.Sprintf("%x", h.Sum(nil)[:8]), nil
 }
 
-// Checkout returns the root folder of the source tree that has this package.
-func Checkout(ctx context.Context) (string, error) {
-	const module = "github.com/kube-vitals/kube-vitals/test"
-	output, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+// Checkout returns the root folder of the source tree that the current folder is in.
+func Checkout() (string, error) {
+	current, err := os.Getwd()
 	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(exit.Stderr))
-		}
-		return "", fmt.Errorf("find the test module: run this in the folder test of the source tree: %w", err)
+		return "", fmt.Errorf("find the source tree: %w", err)
 	}
-	return filepath.Dir(string(bytes.TrimSpace(output))), nil
+	for dir := current; ; dir = filepath.Dir(dir) {
+		switch {
+		case exists(filepath.Join(dir, "test", "tools", ControlPlane().folder)):
+			return dir, nil
+		case dir == filepath.Dir(dir):
+			return "", fmt.Errorf("%s is not in the source tree of kube-vitals: change to its folder test", current)
+		}
+	}
 }
 
 // lock waits until no other process builds.

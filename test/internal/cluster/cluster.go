@@ -85,7 +85,7 @@ func New(ctx context.Context, cfg Config) (*Cluster, error) {
 	if cfg.Progress == nil {
 		cfg.Progress = io.Discard
 	}
-	checkout, err := binaries.Checkout(ctx)
+	checkout, err := binaries.Checkout()
 	if err != nil {
 		return nil, err
 	}

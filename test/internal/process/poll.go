@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The pause between two calls of a function that is polled is five times that of the last call, within
-// these bounds: a program such as kubectl takes CPU that the system under test needs.
+// The pause between two calls of a function that is polled is five times the last call, or a twentieth of the whole
+// wait, within these bounds: a program such as kubectl takes CPU that the system under test needs.
 const minPause, maxPause = 100 * time.Millisecond, 2 * time.Second
 
 // Poll calls try until it returns nil. It returns an error when the context ends or the timeout
@@ -16,7 +16,7 @@ func Poll(ctx context.Context, timeout time.Duration, what string, try func(cont
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var last error
-	for {
+	for start := time.Now(); ; {
 		began := time.Now()
 		err := try(limited)
 		if err == nil {
@@ -27,7 +27,7 @@ func Poll(ctx context.Context, timeout time.Duration, what string, try func(cont
 			last = err
 		}
 		select {
-		case <-time.After(min(max(minPause, 5*time.Since(began)), maxPause)):
+		case <-time.After(min(max(minPause, 5*time.Since(began), time.Since(start)/20), maxPause)):
 		case <-limited.Done():
 			if ctx.Err() != nil {
 				return fmt.Errorf("interrupted while waiting for %s: %w", what, last)
