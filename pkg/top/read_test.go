@@ -369,7 +369,8 @@ func TestBytes(t *testing.T) {
 // TestOddTime tests the time of a server that counts milliseconds: JSON does not have that year.
 func TestOddTime(t *testing.T) {
 	used := map[key]*measured{}
-	(&reader{Config: &Config{Kind: Nodes}}).measure(&metricsv1.NodeMetrics{Timestamp: metav1.Unix(1_790_000_000_000, 0)}, used)
+	odd := &metricsv1.NodeMetrics{Timestamp: metav1.Unix(1_790_000_000_000, 0)}
+	(&reader{Config: &Config{Kind: Nodes}}).measure(odd, used)
 	if at := used[key{}].at; !at.IsZero() {
 		t.Errorf("got %v", at)
 	}

@@ -254,8 +254,8 @@ func eventually(t *testing.T, what string, try func(context.Context) error) {
 	must(t, process.Poll(t.Context(), timeout, what, try))
 }
 
-// concurrently runs subtests at the same time, whatever -parallel is: they mostly wait. With t.Parallel, each would wait
-// for a turn behind the tests that have not begun.
+// concurrently runs subtests at the same time, whatever -parallel is: they mostly wait. With t.Parallel, each would
+// wait for a turn behind the tests that have not begun.
 func concurrently(t *testing.T, subtests map[string]func(*testing.T)) {
 	t.Helper()
 	var group sync.WaitGroup

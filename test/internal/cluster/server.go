@@ -164,8 +164,8 @@ func (s *Server) StartRevision(ctx context.Context, deployment string) (*Server,
 	return revision.StartReplica()
 }
 
-// unvalidated is a flag of helm, which would load the schemas of all APIs, for most of its CPU. TestPreflight runs helm as
-// users do, and TestChartObjects validates what it creates.
+// unvalidated is a flag of helm, which would load the schemas of all APIs, for most of its CPU. TestPreflight runs
+// helm as users do, and TestChartObjects validates what it creates.
 const unvalidated = "--disable-openapi-validation"
 
 // Helm runs helm install or upgrade for the chart with values such as replicas=0. An upgrade keeps
