@@ -131,7 +131,7 @@ type load struct {
 }
 
 // startLoad calls each function repeatedly and concurrently, and fails the test if one returns an
-// error. On a busy machine it calls less often: what it must not see lasts for seconds, and the servers need the CPU.
+// error. On a busy machine it calls less often, for the servers need the CPU.
 func startLoad(t *testing.T, calls map[string]func(context.Context) error) *load {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -60,7 +60,7 @@ func (k *Kubelet) appendPod(j *jsonWriter, p *pod) {
 		j.open("", '{')
 		j.string("name", c.name)
 		j.time("startTime", c.start)
-		j.usage(&c.series, details{noRate: k.cfg.ContainersOnDemand, available: true, swapAvailable: true})
+		j.usage(&c.series, details{onDemand: k.cfg.ContainersOnDemand, available: true, swapAvailable: true})
 		logs := min(c.storage, logBytes)
 		j.filesystem("rootfs", j.now, c.storage-logs)
 		j.filesystem("logs", j.now, logs)
@@ -87,7 +87,7 @@ func (k *Kubelet) allPods() series {
 
 // details selects the fields that a kubelet reports for some kinds of objects only.
 type details struct {
-	noRate        bool // usageNanoCores is unknown: 0
+	onDemand      bool // of containerd, which has no usageNanoCores and swap: 0
 	psi           bool // pressure stall information
 	available     bool // memory.availableBytes
 	swapAvailable bool // swap.swapAvailableBytes
@@ -161,8 +161,9 @@ func (j *jsonWriter) usage(s *series, d details) {
 	j.open("cpu", '{')
 	j.time("time", s.last.stamp)
 	rate := s.kubeletRate()
-	if d.noRate {
-		rate = 0
+	swap := s.last.swap
+	if d.onDemand {
+		rate, swap = 0, 0
 	}
 	j.uint("usageNanoCores", rate)
 	j.uint("usageCoreNanoSeconds", s.last.cpu)
@@ -190,7 +191,7 @@ func (j *jsonWriter) usage(s *series, d details) {
 	if d.swapAvailable {
 		j.uint("swapAvailableBytes", 0)
 	}
-	j.uint("swapUsageBytes", s.last.swap)
+	j.uint("swapUsageBytes", swap)
 	j.close('}')
 }
 

@@ -164,7 +164,7 @@ func (s *Server) StartRevision(ctx context.Context, deployment string) (*Server,
 	return revision.StartReplica()
 }
 
-// unvalidated is a flag of helm, which would load the schemas of all APIs, for most of its CPU. TestPreflight runs
+// unvalidated is a flag of helm, which would load the schemas of all APIs, for most of its CPU. TestDoctor runs
 // helm as users do, and TestChartObjects validates what it creates.
 const unvalidated = "--disable-openapi-validation"
 
