@@ -356,14 +356,14 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestNamesOfBitnami checks that a value of Bitnami's chart is refused with the name that it has here, and that the
-// README has both.
-func TestNamesOfBitnami(t *testing.T) {
+// TestForeignNames checks that a value of Bitnami's or another chart is refused with the name that it has here, and that
+// the README has both.
+func TestForeignNames(t *testing.T) {
 	readme := string(mustRead(t, filepath.Join(chart, "README.md")))
 	for set, want := range map[string]string{
 		"hostNetwork=true": "hostNetwork.enabled", "hostNetwork=false": "hostNetwork.enabled",
 		"image.registry=docker.io": "image.repository", "image.pullSecrets={x}": "imagePullSecrets",
-		"service.ports.https=443":         "service.port",
+		"service.ports.https=443": "service.port", "service.targetPort=4443": "containerPort", "replicaCount=2": "replicas",
 		"podSecurityContext.enabled=true": "podSecurityContext", "securityContext.enabled=false": "securityContext",
 		"livenessProbe.enabled=false": "the whole livenessProbe", "readinessProbe.enabled=true": "the whole readinessProbe",
 		"startupProbe.enabled=false": "the whole startupProbe",
@@ -371,7 +371,7 @@ func TestNamesOfBitnami(t *testing.T) {
 		path, _, _ := strings.Cut(set, "=")
 		path = strings.TrimSuffix(path, ".https")
 		_, err := helm(t, setValues(set)...)
-		if want := path + " is a value of Bitnami's chart: set " + want; err == nil || !strings.Contains(err.Error(), want) {
+		if want := path + " is a value of another chart: set " + want; err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got error %v, want %s", err, want)
 		}
 		if key, _, _ := strings.Cut(path, ".enabled"); !strings.Contains(readme, "`"+key) {
@@ -385,7 +385,7 @@ func TestNamesOfBitnami(t *testing.T) {
 		"commonAnnotations": "podAnnotations",
 	} {
 		_, err := helm(t, setValues(name+".x=y")...)
-		if want := name + " is a value of Bitnami's chart: set " + want; err == nil || !strings.Contains(err.Error(), want) {
+		if want := name + " is a value of another chart: set " + want; err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got error %v, want %s", err, want)
 		}
 		if !regexp.MustCompile("(?m)^\\|.*`" + name + "\\b.*\\|.*`" + want + "\\b").MatchString(readme) {

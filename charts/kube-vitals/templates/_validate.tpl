@@ -4,7 +4,7 @@ single value are in values.schema.json.
 */}}
 {{- define "kube-vitals.validate" -}}
 {{- include "kube-vitals.validateSections" . }}
-{{- include "kube-vitals.validateBitnami" . }}
+{{- include "kube-vitals.validateForeignNames" . }}
 {{- include "kube-vitals.validateRelease" . }}
 {{- $v := .Values }}
 {{- $tlsType := include "kube-vitals.tlsType" . }}
@@ -155,15 +155,16 @@ Fails if a section is missing. Other templates use it without a check, so tests/
 {{- end }}
 
 {{/*
-Fails for values of Bitnami's chart that have another name here. The keys are paths of values. Empty ones, as in its
-values.yaml, have no effect, unless they are booleans.
+Fails for values of Bitnami's and other charts that have another name here. The keys are paths of values. Empty ones, as
+in Bitnami's values.yaml, have no effect, unless they are booleans.
 */}}
-{{- define "kube-vitals.validateBitnami" -}}
+{{- define "kube-vitals.validateForeignNames" -}}
 {{- $names := dict "extraArgs" "args" "extraEnvVars" "env" "extraDeploy" "extraObjects" "pdb" "podDisruptionBudget"
   "containerPorts" "containerPort" "containerSecurityContext" "securityContext" "podAffinityPreset" "affinity"
   "podAntiAffinityPreset" "topologySpreadConstraints or affinity" "nodeAffinityPreset" "affinity"
   "commonAnnotations" "podAnnotations, deploymentAnnotations and those of each section"
   "image.registry" "image.repository with the registry" "image.pullSecrets" "imagePullSecrets" "service.ports" "service.port"
+  "replicaCount" "replicas" "service.targetPort" "containerPort"
   "hostNetwork" "hostNetwork.enabled" "podSecurityContext.enabled" "podSecurityContext without it, or to null,"
   "securityContext.enabled" "securityContext without it, or to null," "startupProbe.enabled" "the whole startupProbe, or null,"
   "livenessProbe.enabled" "the whole livenessProbe, or null," "readinessProbe.enabled" "the whole readinessProbe, or null," }}
@@ -173,7 +174,7 @@ values.yaml, have no effect, unless they are booleans.
 {{- if kindIs "map" $value }}{{ $value = get $value . }}{{ else }}{{ $value = "" }}{{ end }}
 {{- end }}
 {{- if or (kindIs "bool" $value) (and $value (ne $path "hostNetwork")) }}
-{{- fail (printf "%s is a value of Bitnami's chart: set %s instead" $path $cure) }}
+{{- fail (printf "%s is a value of another chart: set %s instead" $path $cure) }}
 {{- end }}
 {{- end }}
 {{- end }}
