@@ -120,6 +120,20 @@ type APIService struct {
 	}
 }
 
+// Unavailable returns why the API server sends no requests to the Service; empty: it does.
+func (a *APIService) Unavailable() string {
+	for _, condition := range a.Status.Conditions {
+		switch {
+		case condition.Type != "Available":
+		case condition.Status == string(metav1.ConditionTrue):
+			return ""
+		default:
+			return condition.Reason + ": " + condition.Message
+		}
+	}
+	return "the API server has not examined it yet"
+}
+
 // GetAPIService reads the APIService of a version of metrics.k8s.io.
 func GetAPIService(ctx context.Context, kube kubernetes.Interface, version string) (*APIService, error) {
 	a := &APIService{}
@@ -199,15 +213,12 @@ func (d *doctor) checkAPIService(ctx context.Context, c Check, a *APIService) []
 		return d.checkElsewhere(c, a)
 	}
 	leads := "leads to Service " + d.target.String()
-	for _, condition := range a.Status.Conditions {
-		if condition.Type == "Available" && condition.Status != string(metav1.ConditionTrue) {
-			why := condition.Reason + ": " + condition.Message
-			problem := serverSymptoms.of(why, apiServiceUnavailable)
-			if problem == serviceMissing {
-				problem = d.missingService(ctx)
-			}
-			return c.Fail(problem, "%s, and is not available: %s", leads, why)
+	if why := a.Unavailable(); why != "" {
+		problem := serverSymptoms.of(why, apiServiceUnavailable)
+		if problem == serviceMissing {
+			problem = d.missingService(ctx)
 		}
+		return c.Fail(problem, "%s, and is not available: %s", leads, why)
 	}
 	if a.Spec.InsecureSkipTLSVerify {
 		return c.Warn(tlsNotVerified, "%s, and is available; its certificate is not verified (insecureSkipTLSVerify)", leads)

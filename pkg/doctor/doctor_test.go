@@ -226,6 +226,9 @@ func TestBroken(t *testing.T) {
 			"apiservice", Warning, tlsNotVerified.Reason, "insecureSkipTLSVerify", ""},
 		{"unavailable", unavailable("FailedDiscoveryCheck", "x509: certificate signed by unknown authority"),
 			"apiservice", Failed, caBundleForeign.Reason, "FailedDiscoveryCheck: x509", ""},
+		{"not examined yet", func(w *world) {
+			delete(w.objects[apiservices+"v1beta1.metrics.k8s.io"].(map[string]any), "status")
+		}, "apiservice", Failed, apiServiceUnavailable.Reason, "is not available: the API server has not examined it yet", ""},
 		{"no route", unavailable("FailedDiscoveryCheck", "context deadline exceeded"), "apiservice", Failed,
 			serverUnreachable.Reason, "deadline", ""},
 		{"rejected", unavailable("FailedDiscoveryCheck", "bad status from https://x: 401 Unauthorized"),
