@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,21 +32,24 @@ var conformanceFile = flag.String("conformance", "", "write the results of the c
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	var table conformanceTable
-	t.Run("kubelets", func(t *testing.T) {
-		c := newConformanceCluster(t)
-		c.install(t, "--max-sample-age=1m")
-		c.mustConform(t, &table, "kube-vitals")
-	})
-	t.Run("prometheus", func(t *testing.T) {
-		newPrometheusCluster(t).mustConform(t, &table, "kube-vitals-prometheus")
-	})
+	servers := map[string]func(*testing.T){
+		"kubelets": func(t *testing.T) {
+			c := newConformanceCluster(t)
+			c.install(t, "--max-sample-age=1m")
+			c.mustConform(t, &table, "kube-vitals")
+		},
+		"prometheus": func(t *testing.T) {
+			newPrometheusCluster(t).mustConform(t, &table, "kube-vitals-prometheus")
+		},
+	}
 	if path := os.Getenv("METRICS_SERVER"); path != "" {
-		t.Run("metrics-server", func(t *testing.T) {
+		servers["metrics-server"] = func(t *testing.T) {
 			c := newConformanceCluster(t)
 			c.installMetricsServer(t, path)
 			c.conformance(t, &table, "metrics-server")
-		})
+		}
 	}
+	concurrently(t, servers)
 	if *conformanceFile != "" && !t.Failed() {
 		must(t, table.write(*conformanceFile))
 	}
@@ -100,8 +104,7 @@ func (c *testCluster) conformance(t *testing.T, table *conformanceTable, server 
 		Progress: func(r conformance.Result) { t.Logf("%5.1fs %s", r.Seconds, r.Text()) },
 	})
 	must(t, err)
-	table.servers = append(table.servers, server)
-	table.reports = append(table.reports, report)
+	table.add(server, report)
 	return report
 }
 
@@ -125,10 +128,19 @@ func (c *testCluster) installMetricsServer(t *testing.T, path string) {
 	c.awaitOutput(t, has("node-01 "), "top", "nodes")
 }
 
-// conformanceTable has the results of all servers.
+// conformanceTable has the results of all servers, in the order of their names.
 type conformanceTable struct {
+	mu      sync.Mutex
 	servers []string
 	reports []*conformance.Report
+}
+
+func (table *conformanceTable) add(server string, report *conformance.Report) {
+	table.mu.Lock()
+	defer table.mu.Unlock()
+	i, _ := slices.BinarySearch(table.servers, server)
+	table.servers = slices.Insert(table.servers, i, server)
+	table.reports = slices.Insert(table.reports, i, report)
 }
 
 // The table in the page is between these lines.

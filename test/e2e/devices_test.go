@@ -91,8 +91,11 @@ type gpus struct {
 func TestDevices(t *testing.T) {
 	t.Parallel()
 	g := startGPUs(t)
+	concurrently(t, map[string]func(*testing.T){"storage": g.c.testStorage, "gpus": g.test})
+}
+
+func (g *gpus) test(t *testing.T) {
 	c := g.c
-	t.Run("storage", c.testStorage) // first: a failure below would skip it
 	for _, a := range gpuAutoscalings() {
 		c.createNamespaces(t, a.namespace)
 		manifest := strings.NewReplacer("NAMESPACE", a.namespace, "METRIC", a.metric).Replace(gpuWorkload)

@@ -359,7 +359,7 @@ func (d *diagnosis) testZeroReplicas(t *testing.T) {
 	d.kubectl(t, strings.Fields(command)...)
 	// The simulated pod does nothing. This is what it would start.
 	d.restart(t)
-	must(t, d.RouteService(t.Context()))
+	must(t, d.Helm(t.Context(), "upgrade"))
 	d.awaitMetrics(t, "node", oneNode)
 }
 

@@ -43,23 +43,24 @@ func TestGitOps(t *testing.T) {
 	g.testFieldManager(t)
 	serverSide := []string{"--server-side", "--force-conflicts", "--field-manager=argocd-controller"}
 	t.Run("kubectl apply", func(t *testing.T) {
-		g.testUnchanged(t, true, func() error { return g.run(t, binaries.Kubectl, "apply", "--filename", g.manifest) })
+		g.testUnchanged(t, func() error { return g.run(t, binaries.Kubectl, "apply", "--filename", g.manifest) })
 		g.testNoDifference(t)
 	})
 	t.Run("server-side apply by another manager", func(t *testing.T) {
-		g.testUnchanged(t, true, func() error {
+		g.testUnchanged(t, func() error {
 			return g.run(t, binaries.Kubectl, append([]string{"apply", "--filename", g.manifest}, serverSide...)...)
 		})
 		g.testNoDifference(t, serverSide...)
 	})
 	t.Run("helm upgrade", func(t *testing.T) {
-		g.testUnchanged(t, false, func() error {
+		g.testUnchanged(t, func() error {
 			return g.Helm(t.Context(), "upgrade", "apiService.annotations.touched=yes")
 		})
 	})
 	t.Run("helm upgrade --force", func(t *testing.T) {
 		g.testMended(t, func() error {
-			return g.run(t, binaries.Helm, "upgrade", cluster.Release, g.Chart, inNamespace, "--reuse-values", "--force")
+			return g.run(t, binaries.Helm, append([]string{"upgrade", cluster.Release, g.Chart, inNamespace,
+				"--reuse-values", "--force"}, cluster.Routed()...)...)
 		})
 	})
 	t.Run("kubectl replace", func(t *testing.T) {
@@ -81,19 +82,12 @@ type gitOps struct {
 	manifest string // a file
 }
 
-// writeManifest writes the objects of the release as the chart renders them, without its Service: that
-// is an alias of this machine here.
+// writeManifest writes the objects of the release as helm has installed them.
 func (g *gitOps) writeManifest(t *testing.T) {
 	t.Helper()
 	rendered, err := g.Run(t.Context(), binaries.Helm, "get", "manifest", cluster.Release, inNamespace)
 	must(t, err)
-	var kept []string
-	for object := range strings.SplitSeq(rendered, "\n---\n") {
-		if !strings.Contains(object, "\nkind: Service\n") {
-			kept = append(kept, object)
-		}
-	}
-	must(t, os.WriteFile(g.manifest, []byte(strings.Join(kept, "\n---\n")), 0o600))
+	must(t, os.WriteFile(g.manifest, []byte(rendered), 0o600))
 }
 
 // run runs a program of the cluster.
@@ -161,21 +155,15 @@ func (g *gitOps) list(ctx context.Context) error {
 	return err
 }
 
-// testUnchanged runs a tool, which changes nothing that the server has written. If the tool leaves the
-// Service alone, no request fails meanwhile.
-func (g *gitOps) testUnchanged(t *testing.T, served bool, tool func() error) {
+// testUnchanged runs a tool, which changes nothing that the server has written. No request fails meanwhile.
+func (g *gitOps) testUnchanged(t *testing.T, tool func() error) {
 	before := g.mustState(t)
-	calls := map[string]func(context.Context) error{}
-	if served {
-		calls["list of nodes"] = g.list
-	}
-	load := startLoad(t, calls)
+	load := startLoad(t, map[string]func(context.Context) error{"list of nodes": g.list})
 	must(t, tool())
 	if after := g.mustState(t); fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Errorf("the tool has changed what the server wrote: got %v, want %v", after, before)
 	}
 	load.stop()
-	g.routeService(t)
 }
 
 // testNoDifference compares the manifest with the cluster, as tools do before they apply it.
@@ -192,7 +180,6 @@ func (g *gitOps) testMended(t *testing.T, tool func() error) {
 	before := g.mustState(t)
 	must(t, tool())
 	start := time.Now()
-	g.routeService(t)
 	eventually(t, "requests to be served", g.list)
 	served := time.Since(start)
 	var after map[string]string

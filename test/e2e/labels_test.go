@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
@@ -37,19 +37,22 @@ func TestHostileLabels(t *testing.T) {
 	for i := range labels {
 		many[strconv.FormatInt(int64(i), 36)] = ""
 	}
-	// The API server would take seconds to create each of these pods: the time to compute managedFields
+	// The API server would take seconds to create or change each of these pods: the time to compute managedFields
 	// grows with the square of the number of labels.
-	err := c.WriteObjects(t.Context(), pods+1, func(i int) (key string, o runtime.Object) {
-		if i == pods {
-			return hostilePod("other", "web", 0, map[string]string{"app": "web"})
-		}
+	write := func(all ...*corev1.Pod) {
+		must(t, c.WriteObjects(t.Context(), len(all), func(i int) (key string, o runtime.Object) {
+			return "/registry/pods/" + all[i].Namespace + "/" + all[i].Name, all[i]
+		}))
+	}
+	all := []*corev1.Pod{hostilePod("other", "web", 0, map[string]string{"app": "web"})}
+	for i := range pods {
 		node := -1 // the first ones run, the others stay Pending
 		if i < running {
 			node = i
 		}
-		return hostilePod("tenant", fmt.Sprintf("pod-%d", i), node, many)
-	})
-	must(t, err)
+		all = append(all, hostilePod("tenant", fmt.Sprintf("pod-%d", i), node, many))
+	}
+	write(all...)
 
 	c.install(t, "--max-sample-age=10m") // for a busy machine
 	const other = "/apis/metrics.k8s.io/v1/namespaces/other/pods/web"
@@ -70,37 +73,38 @@ func TestHostileLabels(t *testing.T) {
 		"GET of another pod": func(ctx context.Context) error { return direct.ok(ctx, other) },
 	})
 	peak := uint64(0)
+	changed := []*corev1.Pod{all[1], all[pods]}
 	for i := range changes {
-		for _, name := range []string{"pod-0", "pod-" + strconv.Itoa(pods-1)} {
-			change := fmt.Appendf(nil, `{"metadata":{"labels":{"0":"%d"}}}`, i)
-			_, err := c.Client.CoreV1().Pods("tenant").Patch(
-				t.Context(), name, types.MergePatchType, change, metav1.PatchOptions{})
-			must(t, err)
+		for _, pod := range changed {
+			pod.Labels = maps.Clone(many)
+			pod.Labels["0"] = strconv.Itoa(i)
 		}
+		write(changed...)
+		eventually(t, "the change of a label", func(ctx context.Context) error {
+			list, err := c.get(ctx, fmt.Sprint(selected, "0%3D", i))
+			if err == nil && strings.Count(string(list), `"name":"pod-`) != 1 {
+				err = errors.New("the pod is not selected")
+			}
+			return err
+		})
 		used, err := c.server.Usage()
 		must(t, err)
 		peak = max(peak, used.Anonymous)
 	}
 	requests.stop()
-	eventually(t, "the change of a label", func(ctx context.Context) error {
-		list, err := c.get(ctx, fmt.Sprint(selected, "0%3D", changes-1))
-		if err == nil && strings.Count(string(list), `"name":"pod-`) != 1 {
-			err = errors.New("the pod is not selected")
-		}
-		return err
-	})
 	t.Logf("RssAnon: at most %d MiB", peak>>20)
 	if peak > maxMemory {
 		t.Errorf("RssAnon: %d MiB, want at most %d", peak>>20, maxMemory>>20)
 	}
 }
 
-// hostilePod returns a pod and its key in etcd. Without a node, no scheduler considers it.
-func hostilePod(namespace, name string, node int, labels map[string]string) (key string, pod *corev1.Pod) {
-	pod = &corev1.Pod{
+// hostilePod returns a pod that runs on a node. If that is negative, it is pending, and no scheduler considers it.
+func hostilePod(namespace, name string, node int, labels map[string]string) *corev1.Pod {
+	now := metav1.Now()
+	pod := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: name, Labels: labels, UID: uuid.NewUUID(), CreationTimestamp: metav1.Now(),
+			Namespace: namespace, Name: name, Labels: labels, UID: uuid.NewUUID(), CreationTimestamp: now,
 		},
 		Spec: corev1.PodSpec{
 			Containers: []corev1.Container{{Name: "app", Image: "simulated"}}, SchedulerName: "none",
@@ -109,6 +113,12 @@ func hostilePod(namespace, name string, node int, labels map[string]string) (key
 	}
 	if node >= 0 {
 		pod.Spec.NodeName = nodeName(node)
+		pod.Status = corev1.PodStatus{
+			Phase: corev1.PodRunning, StartTime: &now,
+			ContainerStatuses: []corev1.ContainerStatus{{
+				Name: "app", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
+			}},
+		}
 	}
-	return "/registry/pods/" + namespace + "/" + name, pod
+	return pod
 }

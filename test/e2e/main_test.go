@@ -209,7 +209,13 @@ spec:
 ---`, name, namespace, node)
 	}
 	must(t, c.Apply(t.Context(), manifest.String()))
-	c.awaitOutput(t, hasLines(len(names)), "top", "pods", "--namespace="+namespace, "--no-headers")
+	eventually(t, "metrics of the pods in "+namespace, func(ctx context.Context) error {
+		body, err := c.get(ctx, cluster.V1beta1+"/namespaces/"+namespace+"/pods")
+		if err == nil {
+			err = wantItems(body, len(names))
+		}
+		return err
+	})
 }
 
 // awaitTop waits until kubectl top shows the node of newCluster.

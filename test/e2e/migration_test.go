@@ -132,18 +132,16 @@ func (c *servingCluster) testMove(t *testing.T, other otherServer) {
 	c.awaitTop(t)
 
 	port := c.kubectl(t, "get", "service", cluster.Release, inNamespace, "--output=jsonpath={.spec.ports[0].port}")
-	c.routeService(t)
 	requests := startLoad(t, c.requests("v1beta1"))
 	c.patchToKubeVitals(t, cluster.Namespace, port)
 	c.awaitCertificate(t, c.awaitCertificate(t, nil)) // until a renewal
 	requests.stop()
 
-	connections := startLoad(t, c.connections("v1beta1")) // helm undoes the route of the Service
-	_, err := c.Run(t.Context(), binaries.Helm, "upgrade", cluster.Release, c.Chart, inNamespace,
-		"--reuse-values", "--set", "apiService.create=true", "--take-ownership")
+	load := c.startLoad(t, "v1beta1")
+	_, err := c.Run(t.Context(), binaries.Helm, append([]string{"upgrade", cluster.Release, c.Chart, inNamespace,
+		"--reuse-values", "--set", "apiService.create=true", "--take-ownership"}, cluster.Routed()...)...)
 	must(t, err)
-	connections.stop()
-	c.routeService(t)
+	load.stop()
 	c.awaitTop(t)
 
 	// Without this, v1beta1 would remain when the release is uninstalled, and refer to a Service
@@ -167,11 +165,10 @@ func (c *servingCluster) testMove(t *testing.T, other otherServer) {
 // testMoveBack moves v1beta1 to metrics-server, and uninstalls the release.
 func (c *servingCluster) testMoveBack(t *testing.T, other otherServer) {
 	// The release no longer owns the APIServices.
-	connections := startLoad(t, c.connections("v1", "v1beta1")) // helm undoes the route of the Service
+	load := c.startLoad(t, "v1", "v1beta1")
 	c.kubectl(t, "annotate", "apiservice", "v1.metrics.k8s.io", "v1beta1.metrics.k8s.io", "helm.sh/resource-policy=keep")
 	must(t, c.Helm(t.Context(), "upgrade", "apiService.create=false"))
-	connections.stop()
-	c.routeService(t)
+	load.stop()
 	c.awaitTop(t)
 
 	// v1beta1 refers to metrics-server, which does not serve v1.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -155,7 +154,10 @@ func (c *testCluster) applyDefinitions(t *testing.T) {
 	} {
 		// The annotation of a client-side apply would be too long.
 		c.kubectl(t, "apply", "--server-side", "-f", file)
-		c.kubectl(t, "wait", "--for=condition=Established", fmt.Sprintf("--timeout=%s", timeout), "-f", file)
+		eventually(t, "the definitions of "+file, func(ctx context.Context) error { // wait fails while conditions is null
+			_, err := c.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=5s", "-f", file)
+			return err
+		})
 	}
 }
 

@@ -48,7 +48,7 @@ func (c *prometheusCluster) awaitNodez(t *testing.T, state, reason string) (page
 func (c *prometheusCluster) testNodeWithoutSeries(t *testing.T) {
 	const node = "not-scraped"
 	c.awaitHealthy(t)
-	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
+	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: corev1.NodeSpec{Unschedulable: true}}
 	_, err := c.Client.CoreV1().Nodes().Create(t.Context(), object, metav1.CreateOptions{})
 	must(t, err)
 	eventually(t, "/nodez to name the node", func(ctx context.Context) error {

@@ -36,16 +36,23 @@ func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	c := newPrometheusCluster(t)
 	c.checkEngine(t)
-	t.Run("node without series", c.testNodeWithoutSeries)
 	for _, a := range autoscalings() {
 		c.createNamespaces(t, a.namespace)
 	}
-	each(t, autoscalings(), func(t *testing.T, a autoscaling) {
-		a.create(t, c.testCluster)
-		a.awaitReplicas(t, c.testCluster, a.idle, 1)
-		a.awaitReplicas(t, c.testCluster, a.busy, 4)
-		a.awaitEqualUsage(t, c.testCluster, 4)
+	concurrently(t, map[string]func(*testing.T){
+		"node without series": c.testNodeWithoutSeries,
+		"scale up": func(t *testing.T) {
+			each(t, autoscalings(), func(t *testing.T, a autoscaling) {
+				a.create(t, c.testCluster)
+				a.awaitReplicas(t, c.testCluster, a.idle, 1)
+				a.awaitReplicas(t, c.testCluster, a.busy, 4)
+				a.awaitEqualUsage(t, c.testCluster, 4)
+			})
+		},
 	})
+	if t.Failed() {
+		return
+	}
 	c.checkOutage(t, func() {
 		each(t, autoscalings(), func(t *testing.T, a autoscaling) {
 			a.setLoad(t, c.testCluster, a.idle) // the metrics that stand do not have it

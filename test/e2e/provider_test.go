@@ -31,14 +31,17 @@ func TestBesideProvider(t *testing.T) {
 	manifest := provider.access() + "---" + provider.apiService()
 	must(t, c.Apply(t.Context(), manifest))
 	c.awaitTop(t)
-	load := startLoad(t, map[string]func(context.Context) error{
-		"request for v1beta1": func(ctx context.Context) error {
-			body, err := c.get(ctx, "/apis/metrics.k8s.io/v1beta1/nodes")
+	reads := func(version string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			body, err := c.get(ctx, "/apis/metrics.k8s.io/"+version+"/nodes")
 			if err == nil && !bytes.Contains(body, []byte(`"name":"node"`)) {
 				err = fmt.Errorf("the node is missing: %s", body)
 			}
 			return err
-		},
+		}
+	}
+	load := startLoad(t, map[string]func(context.Context) error{
+		"request for v1beta1": reads("v1beta1"),
 		"restore": func(ctx context.Context) error {
 			time.Sleep(time.Second) // the pace of the provider
 			return c.Apply(ctx, manifest)
@@ -47,9 +50,10 @@ func TestBesideProvider(t *testing.T) {
 
 	c.installWith(t, []string{"apiService.versions={v1}"})
 	c.awaitVersion(t, "v1")
+	upgrade := startLoad(t, map[string]func(context.Context) error{"request for v1": reads("v1")})
 	must(t, c.Helm(t.Context(), "upgrade", "apiService.annotations.touched=yes"))
-	c.routeService(t)
 	c.awaitVersion(t, "v1")
+	upgrade.stop()
 	eventually(t, "doctor to find a server beside kube-vitals", func(ctx context.Context) error {
 		code, report, err := c.examine(ctx)
 		isBeside := func(c doctorCheck) bool { return c.Reason == "apiservice-elsewhere" && c.Status == "warning" }

@@ -25,11 +25,16 @@ const (
 	servingConfigMap = "kube-vitals-ca"
 )
 
-// certificateFlags make certificates short-lived: for twice the time that the start of the cluster took, and at least
-// a minute. A certificate is renewed when a third of that is left, so a renewal has 20 seconds, and more on a busy
-// machine. The time between publishing a CA and serving a certificate of it is a part of that.
+// certificateLifetime is short: twice the time that the start of the cluster took, and at least a minute. A certificate
+// is renewed when a third of that is left, so a renewal has 20 seconds, and more on a busy machine.
+func (c *testCluster) certificateLifetime() time.Duration {
+	return max(time.Minute, 2*c.started).Round(time.Second)
+}
+
+// certificateFlags make certificates short-lived. The time between publishing a CA and serving a certificate of it is a
+// part of that.
 func (c *testCluster) certificateFlags() []string {
-	lifetime := max(time.Minute, 2*c.started).Round(time.Second)
+	lifetime := c.certificateLifetime()
 	return []string{"--tls-lifetime=" + lifetime.String(), "--tls-settle=" + (lifetime / 8).String()}
 }
 
@@ -84,12 +89,6 @@ func (c *servingCluster) start(t *testing.T) {
 	service := startBalancer(t)
 	service.add(c.servers[0].Address, c.servers[1].Address)
 	must(t, c.Upgrade(t.Context(), fmt.Sprintf("service.port=%d", service.port())))
-}
-
-// routeService makes the Service an alias of localhost again, after helm.
-func (c *testCluster) routeService(t *testing.T) {
-	t.Helper()
-	must(t, c.RouteService(t.Context()))
 }
 
 // bundle returns the caBundle of an APIService.
@@ -152,11 +151,11 @@ func (c *servingCluster) requests(versions ...string) map[string]func(context.Co
 	return calls
 }
 
-// startLoad connects and sends requests for both versions.
-func (c *servingCluster) startLoad(t *testing.T) *load {
+// startLoad connects and sends requests for the versions.
+func (c *servingCluster) startLoad(t *testing.T, versions ...string) *load {
 	t.Helper()
-	calls := c.requests("v1", "v1beta1")
-	maps.Copy(calls, c.connections("v1", "v1beta1"))
+	calls := c.requests(versions...)
+	maps.Copy(calls, c.connections(versions...))
 	return startLoad(t, calls)
 }
 
@@ -176,6 +175,17 @@ func (c *servingCluster) awaitCertificate(t *testing.T, old *x509.Certificate) *
 		}
 		return nil
 	})
+	return certificate
+}
+
+// youngCertificate returns a certificate that both servers serve for long enough for a short test: the next one, unless
+// the current one is new.
+func (c *servingCluster) youngCertificate(t *testing.T) *x509.Certificate {
+	t.Helper()
+	certificate := c.awaitCertificate(t, nil)
+	if time.Until(certificate.NotAfter) < c.certificateLifetime()*5/6 {
+		certificate = c.awaitCertificate(t, certificate)
+	}
 	return certificate
 }
 
@@ -209,7 +219,7 @@ func (c *testCluster) awaitNode(t *testing.T, s *cluster.Server) {
 // testRenewal awaits two renewals while clients connect and send requests.
 func (c *servingCluster) testRenewal(t *testing.T) {
 	certificate := c.awaitCertificate(t, nil)
-	c.startLoad(t)
+	c.startLoad(t, "v1", "v1beta1")
 	for range 2 {
 		certificate = c.awaitCertificate(t, certificate)
 	}
@@ -218,7 +228,7 @@ func (c *servingCluster) testRenewal(t *testing.T) {
 // testEmptySecret removes the Secret's content, which a server restores and then replaces.
 func (c *servingCluster) testEmptySecret(t *testing.T) {
 	certificate := c.awaitCertificate(t, nil)
-	c.startLoad(t)
+	c.startLoad(t, "v1", "v1beta1")
 	c.kubectl(t, "patch", "secret", servingSecret, inNamespace, "--type=merge", `--patch={"data":null}`)
 	c.awaitCertificate(t, certificate)
 }
@@ -226,8 +236,8 @@ func (c *servingCluster) testEmptySecret(t *testing.T) {
 // testDeletedSecret deletes the Secret. The servers keep their certificate, and helm upgrade
 // creates the Secret again.
 func (c *servingCluster) testDeletedSecret(t *testing.T) {
-	certificate := c.awaitCertificate(t, c.awaitCertificate(t, nil)) // a new one, which does not expire soon
-	load := c.startLoad(t)
+	certificate := c.youngCertificate(t)
+	load := c.startLoad(t, "v1", "v1beta1")
 	getLabels := []string{"get", "secret", servingSecret, inNamespace, "--output=jsonpath={.metadata.labels}"}
 	labels := c.kubectl(t, getLabels...)
 	c.kubectl(t, "delete", "secret", servingSecret, inNamespace)
@@ -244,13 +254,12 @@ func (c *servingCluster) testDeletedSecret(t *testing.T) {
 // testRecreatedSecret deletes the Secret when the servers may create it, and only it.
 func (c *servingCluster) testRecreatedSecret(t *testing.T) {
 	must(t, c.Helm(t.Context(), "upgrade", "tls.kubeVitals.recreateSecret=true"))
-	c.routeService(t)
 	out, err := c.Kubectl(t.Context(), "create", "secret", "generic", "other", inNamespace, "--as="+account)
 	if err == nil {
 		t.Errorf("the server may create another Secret: %s", out)
 	}
-	certificate := c.awaitCertificate(t, c.awaitCertificate(t, nil)) // a new one, which does not expire soon
-	load := c.startLoad(t)
+	certificate := c.youngCertificate(t)
+	load := c.startLoad(t, "v1", "v1beta1")
 	c.kubectl(t, "delete", "secret", servingSecret, inNamespace)
 	c.awaitCertificate(t, certificate)
 	load.stop()
@@ -274,7 +283,7 @@ func (c *servingCluster) testCABundle(t *testing.T) {
 // testHelm upgrades and rolls back, which changes neither the Secret, the ConfigMap nor the
 // caBundle.
 func (c *servingCluster) testHelm(t *testing.T) {
-	load := startLoad(t, c.connections("v1", "v1beta1")) // helm undoes the route of the Service
+	load := c.startLoad(t, "v1", "v1beta1")
 	if err := c.Helm(t.Context(), "upgrade", "apiService.annotations.touched=yes"); err != nil {
 		t.Error(err)
 	}

@@ -30,6 +30,7 @@ import (
 	"syscall"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -385,7 +386,8 @@ func (c *Cluster) RunWith(ctx context.Context, stdin io.Reader, program string, 
 
 // CreateNamespace creates a namespace and waits until pods can be created in it.
 func (c *Cluster) CreateNamespace(ctx context.Context, name string) error {
-	if _, err := c.Kubectl(ctx, "create", "namespace", name); err != nil {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := c.Client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	what := "the default ServiceAccount of namespace " + name

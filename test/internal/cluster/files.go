@@ -10,9 +10,10 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strings"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -66,11 +67,14 @@ func (c *Cluster) WriteUserKubeconfig(file, user, group string) error {
 // WriteAccountKubeconfig writes a kubeconfig with a token of a ServiceAccount, whose namespace is the
 // default, and returns its name.
 func (c *Cluster) WriteAccountKubeconfig(ctx context.Context, namespace, account string) (string, error) {
-	token, err := c.Kubectl(ctx, "create", "token", account, "--namespace", namespace, "--duration=720h")
+	seconds := int64((30 * 24 * time.Hour).Seconds()) // longer than any cluster
+	token, err := c.Client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account,
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}},
+		metav1.CreateOptions{})
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("create a token of the ServiceAccount %s/%s: %w", namespace, account, err)
 	}
-	if err := c.write(account+".token", []byte(strings.TrimSpace(token))); err != nil {
+	if err := c.write(account+".token", []byte(token.Status.Token)); err != nil {
 		return "", err
 	}
 	file := c.File(account + ".kubeconfig")

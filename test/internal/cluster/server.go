@@ -2,7 +2,7 @@ package cluster
 
 import (
 	"context"
-	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
@@ -86,11 +87,7 @@ func (c *Cluster) Install(ctx context.Context, args ...string) (*Server, error) 
 func (c *Cluster) InstallWith(ctx context.Context, values []string, args ...string) (*Server, error) {
 	fmt.Fprintln(c.cfg.Progress, "installing the chart, and starting kube-vitals with its ServiceAccount and flags")
 	s, err := c.prepare(ctx, Namespace, Release, args, func(port int) error {
-		values := append([]string{"replicas=0", fmt.Sprintf("service.port=%d", port)}, values...)
-		if err := c.Helm(ctx, "install", values...); err != nil {
-			return err
-		}
-		return c.RouteService(ctx)
+		return c.Helm(ctx, "install", append([]string{"replicas=0", fmt.Sprintf("service.port=%d", port)}, values...)...)
 	})
 	if err != nil {
 		return nil, err
@@ -101,13 +98,11 @@ func (c *Cluster) InstallWith(ctx context.Context, values []string, args ...stri
 	if err := s.Poll(ctx, startTimeout, available, c.areAvailable); err != nil {
 		return nil, err
 	}
-	bundle, err := c.Kubectl(ctx, "get", "apiservice", "v1.metrics.k8s.io", "--output=jsonpath={.spec.caBundle}")
+	apiServices, err := c.apiServices(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if s.CA, err = base64.StdEncoding.DecodeString(bundle); err != nil {
-		return nil, fmt.Errorf("decode the caBundle: %w", err)
-	}
+	s.CA = apiServices[0].Spec.CABundle
 	return s, nil
 }
 
@@ -168,10 +163,18 @@ func (s *Server) StartRevision(ctx context.Context, deployment string) (*Server,
 // helm as users do, and TestChartObjects validates what it creates.
 const unvalidated = "--disable-openapi-validation"
 
+// Routed returns flags of helm install and upgrade that make the chart's Service an alias of localhost. The port in an
+// APIService is that of the Service, which for an alias is the port of the program.
+func Routed() []string {
+	return []string{"--post-renderer=sed", "--post-renderer-args",
+		`/^kind: Service$/,/^---/s/^  type: .*/  type: ExternalName\n  externalName: localhost/`}
+}
+
 // Helm runs helm install or upgrade for the chart with values such as replicas=0. An upgrade keeps
 // the values that were set before.
 func (c *Cluster) Helm(ctx context.Context, command string, values ...string) error {
-	args := []string{command, Release, c.Chart, "--namespace", Namespace, "--set", "image.tag=dev", unvalidated}
+	args := append([]string{command, Release, c.Chart, "--namespace", Namespace, "--set", "image.tag=dev", unvalidated},
+		Routed()...)
 	if command == "upgrade" {
 		args = append(args, "--reuse-values")
 	}
@@ -188,27 +191,63 @@ func (c *Cluster) Upgrade(ctx context.Context, values ...string) error {
 	if err := c.Helm(ctx, "upgrade", values...); err != nil {
 		return err
 	}
-	if err := c.RouteService(ctx); err != nil {
-		return err
-	}
 	return process.Poll(ctx, startTimeout, available, c.areAvailable)
 }
 
-// RouteService makes the chart's Service an alias of localhost. Each run of helm undoes that. The
-// port in an APIService is that of the Service, which for an alias is the port of the program.
-func (c *Cluster) RouteService(ctx context.Context) error {
-	_, err := c.Kubectl(ctx, "patch", "service", Release, "--namespace", Namespace, "--patch",
-		`{"spec": {"type": "ExternalName", "externalName": "localhost", "clusterIP": null, "clusterIPs": null}}`)
-	return err
-}
-
-// available is what areAvailable checks.
+// available is what areAvailable checks, also in discovery, which clients such as kubectl read and which the API server
+// updates later.
 const available = "the APIServices to be available"
 
 func (c *Cluster) areAvailable(ctx context.Context) error {
-	_, err := c.Kubectl(ctx, "wait", "apiservices", "--selector=app.kubernetes.io/instance="+Release,
-		"--for=condition=Available", "--timeout=5s")
-	return err
+	apiServices, err := c.apiServices(ctx)
+	if err != nil {
+		return err
+	}
+	groups, err := c.Client.Discovery().ServerGroups()
+	if err != nil {
+		return err
+	}
+	for _, group := range groups.Groups {
+		for _, version := range group.Versions {
+			apiServices = slices.DeleteFunc(apiServices, func(a apiService) bool {
+				return a.Metadata.Name == version.Version+"."+group.Name
+			})
+		}
+	}
+	if len(apiServices) > 0 {
+		return fmt.Errorf("%s is not in discovery yet", apiServices[0].Metadata.Name)
+	}
+	return nil
+}
+
+// apiService is the part of an APIService that is read here. Its package is not part of client-go.
+type apiService struct {
+	Metadata metav1.ObjectMeta
+	Spec     struct{ CABundle []byte }
+	Status   struct{ Conditions []metav1.Condition }
+}
+
+// apiServices returns the APIServices of the release, v1 first if it has that. It returns an error unless all are
+// available.
+func (c *Cluster) apiServices(ctx context.Context) ([]apiService, error) {
+	var list struct{ Items []apiService }
+	body, err := c.Client.Discovery().RESTClient().Get().AbsPath("/apis/apiregistration.k8s.io/v1/apiservices").
+		Param("labelSelector", "app.kubernetes.io/instance="+Release).DoRaw(ctx)
+	if err == nil {
+		err = json.Unmarshal(body, &list)
+	}
+	if err == nil && len(list.Items) == 0 {
+		err = errors.New("the release has no APIServices")
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range list.Items {
+		if !meta.IsStatusConditionTrue(a.Status.Conditions, "Available") {
+			return nil, fmt.Errorf("%s is not available: %v", a.Metadata.Name, a.Status.Conditions)
+		}
+	}
+	return list.Items, nil
 }
 
 // InstallPreset installs the chart with the values of a preset, without pods and APIServices, in a
