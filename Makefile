@@ -56,15 +56,15 @@ programs: $(DEPS)
 	@cd test && $(GO) build -ldflags '-s -w' -o $(CURDIR)/bin/programs ./cmd/programs && \
 	  $(CURDIR)/bin/programs $(CURDIR)/bin/controlplane
 
-# The unit tests have half of the priority of e2e, which waits for much. With the lowest, a busy machine never ends them.
 test: $(DEPS) ## run all tests: unit, verify and e2e
 	@(trap - INT QUIT; exec $(MAKE) unit verify DEPS=) & unit=$$!; status=0; $(MAKE) e2e DEPS= || status=$$?; \
 	  wait $$unit || status=$$?; cat bin/skipped; exit $$status
 
+# With half of the priority of e2e, which waits for much. Go does not see that files of another module change: -count=1.
 UNIT = nice -n 3 $(GO) test $(RACE)
 unit: $(DEPS) ## run the unit tests
 	$(UNIT) ./...
-	cd test && $(UNIT) -count=1 $$($(GO) list ./... | grep -v -e /e2e -e /test/chart)
+	cd test && $(UNIT) ./page ./soak && $(UNIT) -count=1 $$($(GO) list ./... | grep -v -e /e2e -e /test/chart -e /page -e /soak)
 	cd test/conformance && $(UNIT) ./...
 
 race: ## run the unit tests with the race detector

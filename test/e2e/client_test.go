@@ -143,7 +143,7 @@ func startLoad(t *testing.T, calls map[string]func(context.Context) error) *load
 			for ctx.Err() == nil {
 				began := time.Now()
 				err := call(ctx)
-				pause := min(max(25*time.Millisecond, 10*time.Since(began)), 250*time.Millisecond)
+				pause := min(max(50*time.Millisecond, 10*time.Since(began)), 500*time.Millisecond)
 				if err != nil && ctx.Err() == nil && failed.Add(1) <= 5 {
 					t.Errorf("%s: %s: %v", time.Now().Format(time.StampMilli), what, err)
 				}
