@@ -83,21 +83,21 @@ matrix: build plugin ## make e2e with older versions of Kubernetes, or with that
 
 # The clients' versions are those of test/clients. npm downloads, so that this target is not offline.
 CLIENTS := $(CURDIR)/bin/clients
-RECOMMENDER := k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender
 build-client = cd test/clients/$(1) && GOPROXY="$$MODULE_PROXY" $(GO) build -o $(CLIENTS)/$(2)
-clients: programs build ## read metrics with other languages, old clients, the VPA and the descheduler
+clients: programs build ## run other languages, old clients, the VPA, the descheduler and cert-manager
 	@command -v npm >/dev/null || { echo "npm is missing: install Node.js 20" >&2; exit 1; }
 	@/usr/bin/python3 -c 'import kubernetes' || { echo "install Debian's package python3-kubernetes" >&2; exit 1; }
 	$(call build-client,kubectl,kubectl) .
 	$(call build-client,clientset,clientset-0.24) -modfile=v0.24.mod .
 	$(call build-client,clientset,clientset-0.30) .
 	$(call build-client,objects,objects) .
-	$(call build-client,recommender,recommender) $(RECOMMENDER)
+	$(call build-client,vpa,) tool
 	$(call build-client,descheduler,descheduler) tool
+	$(call build-client,certmanager,certmanager) .
 	mkdir -p $(CLIENTS)/node && cp test/clients/node/* $(CLIENTS)/node
 	cd $(CLIENTS)/node && npm ci --ignore-scripts --no-audit --no-fund
 	CLIENTS=$(CLIENTS) && export CLIENTS && $(E2E) -v ./e2e \
-	  -run '^(TestClients|TestOldestAPI|TestVerticalPodAutoscaler|TestDescheduler)$$'
+	  -run '^(TestClients|TestOldestAPI|TestVerticalPodAutoscaler|TestDescheduler|TestCertManager)$$'
 
 # Prometheus without its service discoveries and pages. The last tests are those that otherwise run Debian's version.
 conformance: export PATH := $(CURDIR)/bin/prometheus:$(PATH)

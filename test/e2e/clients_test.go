@@ -184,7 +184,8 @@ func (c *testCluster) applyFiles(t *testing.T, client, module string, files ...s
 		t.Fatalf("%s: %v", list, err)
 	}
 	for _, file := range files {
-		c.kubectl(t, "apply", "--filename", filepath.Join(strings.TrimSpace(string(dir)), filepath.FromSlash(file)))
+		c.kubectl(t, "apply", "--server-side", "--filename",
+			filepath.Join(strings.TrimSpace(string(dir)), filepath.FromSlash(file)))
 	}
 }
 
@@ -232,13 +233,13 @@ func newBusyCluster(t *testing.T) *testCluster {
 	return c
 }
 
-// TestVerticalPodAutoscaler runs the recommender of the VerticalPodAutoscaler, with the objects and
+// TestVerticalPodAutoscaler runs the recommender and the updater of the VerticalPodAutoscaler, with the objects and
 // permissions of its installation.
 func TestVerticalPodAutoscaler(t *testing.T) {
 	t.Parallel()
-	program := clientProgram(t, "recommender")
+	program, updater := clientProgram(t, "recommender"), clientProgram(t, "updater")
 	c := newBusyCluster(t)
-	c.applyFiles(t, "recommender", "k8s.io/autoscaler/vertical-pod-autoscaler",
+	c.applyFiles(t, "vpa", "k8s.io/autoscaler/vertical-pod-autoscaler",
 		"deploy/vpa-v1-crd-gen.yaml", "deploy/vpa-rbac.yaml")
 	eventually(t, "a VerticalPodAutoscaler", func(ctx context.Context) error { // once the API server knows the kind
 		return c.Apply(ctx, `apiVersion: autoscaling.k8s.io/v1
@@ -251,29 +252,39 @@ spec:
 	})
 	c.startClient(t, program, "vpa-recommender",
 		"--recommender-interval=1s", fmt.Sprintf("--address=127.0.0.1:%d", freePort(t)))
-	var recommendation []struct {
-		ContainerName string
-		Target        map[corev1.ResourceName]resource.Quantity
-	}
 	eventually(t, "a recommendation", func(ctx context.Context) error {
 		text, err := c.Kubectl(ctx, "get", "verticalpodautoscaler", "web", "--namespace=default",
 			"--output=jsonpath={.status.recommendation.containerRecommendations}")
+		var recommendation []struct {
+			ContainerName string
+			Target        map[corev1.ResourceName]resource.Quantity
+		}
 		if err == nil {
 			err = json.Unmarshal([]byte(text), &recommendation)
 		}
-		return err
-	})
-	if len(recommendation) != 1 || recommendation[0].ContainerName != "app" {
-		t.Fatalf("got %+v, want a recommendation for the container app", recommendation)
-	}
-	// The target is the upper bound of a histogram's bucket, which is 5 % wide, plus 15 %.
-	t.Logf("recommendation: %+v", recommendation)
-	for name, used := range map[corev1.ResourceName]float64{corev1.ResourceCPU: 5, corev1.ResourceMemory: 3 << 30} {
-		target := recommendation[0].Target[name]
-		if ratio := target.AsApproximateFloat64() / used; ratio < 1.15*0.99 || ratio > 1.15*1.05*1.01 {
-			t.Errorf("%s: got a target of %s, which is %.2f times the usage, want 1.15 to 1.21", name, &target, ratio)
+		if err == nil && (len(recommendation) != 1 || recommendation[0].ContainerName != "app") {
+			err = fmt.Errorf("got %+v, want a recommendation for the container app", recommendation)
 		}
-	}
+		if err != nil {
+			return err
+		}
+		// Before the first sample, it is the smallest that there is. Afterwards it is the upper bound of a histogram's
+		// bucket, which is 5 % wide, plus 15 %.
+		for name, used := range map[corev1.ResourceName]float64{corev1.ResourceCPU: 5, corev1.ResourceMemory: 3 << 30} {
+			target := recommendation[0].Target[name]
+			if ratio := target.AsApproximateFloat64() / used; ratio < 1.15*0.99 || ratio > 1.15*1.05*1.01 {
+				return fmt.Errorf("%s: got a target of %s, which is %.2f times the usage, want 1.15 to 1.21", name, &target, ratio)
+			}
+		}
+		return nil
+	})
+
+	// The pod requests less than the lower bound, and there is no webhook that would change the request of the next one.
+	c.kubectl(t, "patch", "verticalpodautoscaler", "web", "--namespace=default", "--type=merge",
+		`--patch={"spec":{"updatePolicy":{"updateMode":"Recreate","minReplicas":1}}}`)
+	c.startClient(t, updater, "vpa-updater", "--updater-interval=1s", "--use-admission-controller-status=false",
+		fmt.Sprintf("--address=127.0.0.1:%d", freePort(t)))
+	c.awaitOutput(t, has("EvictedByVPA"), "get", "events", "--namespace=default", "--output=jsonpath={.items[*].reason}")
 }
 
 // TestDescheduler runs the descheduler in dry-run mode, with the permissions of its installation. It

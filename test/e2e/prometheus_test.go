@@ -139,15 +139,7 @@ func newEngineCluster(t *testing.T, program string) *prometheusCluster {
 	t.Helper()
 	engineBinary(t, program)
 	base := startBare(t, cluster.Config{Nodes: simulation.Nodes(prometheusNodes)})
-	c := &prometheusCluster{testCluster: base, port: freePort(t)}
-	c.configure(t, "labels: {node: [node]}")
-	return c
-}
-
-// configure writes the copy of the file in the chart's Secret that the process reads.
-func (c *prometheusCluster) configure(t *testing.T, config string) {
-	t.Helper()
-	must(t, os.WriteFile(c.File("prometheus-config.yaml"), []byte(config), 0o600))
+	return &prometheusCluster{testCluster: base, port: freePort(t)}
 }
 
 // values returns the values of the chart that make kube-vitals read the engine.
@@ -311,7 +303,8 @@ func (c *prometheusCluster) testCadvisor(t *testing.T) {
 	c.createNamespaces(t, "attic")
 	c.createPods(t, "attic", "node-01", "box")
 	// The file is replaced while the server runs. Metrics without swap are those of the new preset.
-	c.configure(t, "{preset: cadvisor, labels: {node: [node]}}")
+	config := []byte("{preset: cadvisor, labels: {node: [node]}}")
+	must(t, os.WriteFile(c.File(cluster.Release+"-prometheus-config.yaml"), config, 0o600))
 	c.checkAgreement(t, false)
 	c.Simulation.Kubelet("node-01").Restart("shop", "cart", "main")
 	restarted := time.Now()

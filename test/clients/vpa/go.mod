@@ -1,8 +1,11 @@
-module github.com/kube-vitals/kube-vitals/test/clients/recommender
+module github.com/kube-vitals/kube-vitals/test/clients/vpa
 
 go 1.26.8
 
-tool k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender
+tool (
+	k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender
+	k8s.io/autoscaler/vertical-pod-autoscaler/pkg/updater
+)
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect

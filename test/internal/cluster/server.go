@@ -302,8 +302,7 @@ func (c *Cluster) chartFlags(
 		return nil, nil, err
 	}
 	mounted := strings.NewReplacer(append(paths,
-		"/var/run/secrets/kubernetes.io/serviceaccount/", c.Dir+"/", // ca.crt
-		"/etc/kube-vitals/prometheus/", c.Dir+"/prometheus-")...)
+		"/var/run/secrets/kubernetes.io/serviceaccount/", c.Dir+"/")...) // ca.crt
 	for _, variable := range Environment(pod.Containers[0].Env) {
 		env = append(env, mounted.Replace(variable))
 	}
@@ -334,23 +333,37 @@ func Environment(variables []corev1.EnvVar) (env []string) {
 	return env
 }
 
-// mount writes the files of the ConfigMaps that the container mounts, as the kubelet does, and
-// returns pairs of their paths in the container and here.
+// mount writes the files of the ConfigMaps and Secrets that the container mounts, as the kubelet does, and
+// returns pairs of their paths in the container and here. A Secret may be created later.
 func (c *Cluster) mount(ctx context.Context, namespace, release string, pod *corev1.PodSpec) ([]string, error) {
 	var paths []string
 	for _, volume := range pod.Volumes {
-		if volume.ConfigMap == nil {
-			continue
-		}
-		object, err := c.Client.CoreV1().ConfigMaps(namespace).Get(ctx, volume.ConfigMap.Name, metav1.GetOptions{})
-		if err != nil {
-			return nil, err
-		}
 		folder := release + "-" + volume.Name + "-"
-		for name, content := range object.Data {
-			if err := c.write(folder+name, []byte(content)); err != nil {
+		switch {
+		case volume.ConfigMap != nil:
+			object, err := c.Client.CoreV1().ConfigMaps(namespace).Get(ctx, volume.ConfigMap.Name, metav1.GetOptions{})
+			if err != nil {
 				return nil, err
 			}
+			for name, content := range object.Data {
+				if err := c.write(folder+name, []byte(content)); err != nil {
+					return nil, err
+				}
+			}
+		case volume.Secret != nil:
+			name := volume.Secret.SecretName
+			err := process.Poll(ctx, startTimeout, "Secret "+name, func(ctx context.Context) error {
+				object, err := c.Client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				return c.WriteSecret(folder, object)
+			})
+			if err != nil {
+				return nil, err
+			}
+		default:
+			continue
 		}
 		for _, mount := range pod.Containers[0].VolumeMounts {
 			if mount.Name == volume.Name {
@@ -359,4 +372,14 @@ func (c *Cluster) mount(ctx context.Context, namespace, release string, pod *cor
 		}
 	}
 	return paths, nil
+}
+
+// WriteSecret writes files with the contents of a Secret, whose names begin with a prefix.
+func (c *Cluster) WriteSecret(prefix string, secret *corev1.Secret) error {
+	for name, content := range secret.Data {
+		if err := c.write(prefix+name, content); err != nil {
+			return err
+		}
+	}
+	return nil
 }
