@@ -228,7 +228,7 @@ func TestBroken(t *testing.T) {
 			"apiservice", Failed, caBundleForeign.Reason, "FailedDiscoveryCheck: x509", ""},
 		{"not examined yet", func(w *world) {
 			delete(w.objects[apiservices+"v1beta1.metrics.k8s.io"].(map[string]any), "status")
-		}, "apiservice", Failed, apiServiceUnavailable.Reason, "is not available: the API server has not examined it yet", ""},
+		}, "apiservice", Failed, apiServiceUnavailable.Reason, "not available: the API server has not examined it yet", ""},
 		{"no route", unavailable("FailedDiscoveryCheck", "context deadline exceeded"), "apiservice", Failed,
 			serverUnreachable.Reason, "deadline", ""},
 		{"rejected", unavailable("FailedDiscoveryCheck", "bad status from https://x: 401 Unauthorized"),

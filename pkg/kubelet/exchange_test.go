@@ -139,7 +139,9 @@ func TestTransportMatchesStandard(t *testing.T) {
 			// On a busy machine, http.Transport may open another connection: it waits for 50 ms until a request was written.
 			want := ""
 			for attempt := 0; got != want && attempt < 100; attempt++ {
-				standard := &http.Transport{MaxResponseHeaderBytes: maxHeaderBytes, DisableCompression: true, MaxIdleConnsPerHost: 1}
+				standard := &http.Transport{
+					MaxResponseHeaderBytes: maxHeaderBytes, DisableCompression: true, MaxIdleConnsPerHost: 1,
+				}
 				want = newScript(t, responses...).roundTrips(t, standard.RoundTrip)
 				standard.CloseIdleConnections()
 			}

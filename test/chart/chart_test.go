@@ -356,8 +356,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestForeignNames checks that a value of Bitnami's or another chart is refused with the name that it has here, and that
-// the README has both.
+// TestForeignNames checks that a value of Bitnami's or another chart is refused with the name that it has here, and
+// that the README has both.
 func TestForeignNames(t *testing.T) {
 	readme := string(mustRead(t, filepath.Join(chart, "README.md")))
 	for set, want := range map[string]string{
