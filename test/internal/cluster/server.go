@@ -194,30 +194,18 @@ func (c *Cluster) Upgrade(ctx context.Context, values ...string) error {
 	return process.Poll(ctx, startTimeout, available, c.areAvailable)
 }
 
-// available is what areAvailable checks, also in discovery, which clients such as kubectl read and which the API server
-// updates later.
+// available is what areAvailable checks, also by a request: the API server rejects those until it has noticed that the
+// APIService has the condition.
 const available = "the APIServices to be available"
 
 func (c *Cluster) areAvailable(ctx context.Context) error {
 	apiServices, err := c.apiServices(ctx)
-	if err != nil {
-		return err
+	for _, a := range apiServices {
+		version, group, _ := strings.Cut(a.Metadata.Name, ".")
+		get := c.Client.Discovery().RESTClient().Get().AbsPath("/apis", group, version).MaxRetries(0)
+		err = errors.Join(err, get.Do(ctx).Error())
 	}
-	groups, err := c.Client.Discovery().ServerGroups()
-	if err != nil {
-		return err
-	}
-	for _, group := range groups.Groups {
-		for _, version := range group.Versions {
-			apiServices = slices.DeleteFunc(apiServices, func(a apiService) bool {
-				return a.Metadata.Name == version.Version+"."+group.Name
-			})
-		}
-	}
-	if len(apiServices) > 0 {
-		return fmt.Errorf("%s is not in discovery yet", apiServices[0].Metadata.Name)
-	}
-	return nil
+	return err
 }
 
 // apiService is the part of an APIService that is read here. Its package is not part of client-go.
