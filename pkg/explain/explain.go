@@ -72,7 +72,7 @@ func newFinding(r reason.Reason, format string, args ...any) finding {
 // message returns the text of a finding with the cure.
 func (m *moment) message(f finding) string {
 	why := m.overall.Describe(f.reason).Explain(f.err)
-	why.Problem, why.Detail, why.Command = f.text(), "", "" // users who may not read nodes must not see their names
+	why.Problem, why.Detail, why.Command = f.text(), "", "" // kubelets choose details, and commands are for administrators
 	switch f.reason {
 	case reason.PodStarting, reason.NodeStarting, reason.EngineFailing: // the text has the time to wait, or the cure
 		why.Cure = ""

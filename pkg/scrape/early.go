@@ -26,8 +26,10 @@ const (
 
 // plan is what to do before the next regular scrape of a node to get missing Amounts early.
 type plan struct {
-	wait    time.Duration // until an early scrape; 0: there is none
-	summary bool          // whether to fetch the summary, whose kubelet-reported rates can be served meanwhile
+	wait time.Duration // until an early scrape; 0: there is none
+	// Whether to fetch the summary, whose kubelet-reported rates can be served meanwhile. Once it was fetched: whether
+	// such a rate is still missing.
+	summary bool
 }
 
 // newPlan returns the plan after a scrape whose response arrived at the given time. The early

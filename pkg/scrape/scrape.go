@@ -209,7 +209,7 @@ func (s *Scraper) Alive() error {
 }
 
 // WarmedUp reports whether every node has been scraped, and has the first metrics that its kubelet
-// can provide in a short time.
+// can provide in a short time: one whose kubelet is slow or fails need not have any.
 func (s *Scraper) WarmedUp() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -328,7 +328,8 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 
 // isOfOtherPod returns whether a container started more than startMargin before the pod in the API server did
 // (LostOwner), or used more than the node can have since (LostExcess) (4, 9). It is also of another pod if a pod
-// of the name was removed and the next one has not started, or while the clock shows times for the second time.
+// of the name was removed and the next one has not started, or while the clock shows times for the second time, unless
+// the previous sample was proven to be of this one and has the same start time.
 func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *incoming) usage.Loss {
 	if c.proven && r.sample.StartedAt == c.since.StartedAt {
 		return usage.NotLost

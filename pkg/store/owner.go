@@ -24,7 +24,8 @@ type podStart struct {
 	state    ContainerState
 	now      usage.NodeTime // what the node's clock shows
 	earliest usage.NodeTime // no container of the pod can have started before
-	// The start is known, and is not by a clock that was set back before this process has seen it.
+	// The start is known, and is not later than what the node's clock shows: that was then set back by more than 10
+	// minutes, or before this process has seen it.
 	isComparable bool
 	// Another pod of the name was removed, and this one has not started, or start times are ambiguous.
 	runsOn bool
@@ -38,10 +39,11 @@ func (n *node) podStart(c *container, a *arrival) podStart {
 	p.runsOn = isRemoved && (isAmbiguous || !p.state.Running && p.state.EarliestStart == 0)
 	p.isComparable = p.state.EarliestStart != 0 && (isAmbiguous || p.state.EarliestStart.Sub(p.now) <= usage.MaxLead)
 	p.earliest = p.state.EarliestStart
+	// A proven sample that is not earlier shows that this kubelet reports starts of containers, not the pod's creation.
 	if hasOther := isRemoved || c.isProven && !p.isEarlier(c.prev); !hasOther {
 		p.earliest = p.state.earliestOfOnly(a.at)
 	}
-	if isAmbiguous { // the start of a running container may have moved since the clock was set back
+	if isAmbiguous { // the kubelet may report a start by the clock after the step, the API server shows that before
 		p.earliest = min(p.earliest, p.now.Add(-maxAmbiguity))
 	}
 	return p
