@@ -72,6 +72,13 @@ func TestBesideProvider(t *testing.T) {
 		}
 		return err
 	})
+	// What docs/distributions.md advises: the release no longer has it, and it stays.
+	c.kubectl(t, "annotate", "apiservice", "v1.metrics.k8s.io", "helm.sh/resource-policy=keep")
+	must(t, c.Helm(t.Context(), "upgrade", "apiService.create=false"))
+	if got := c.kubectl(t, "get", "apiservice", "v1.metrics.k8s.io", "--output=jsonpath={.spec.service.name}"); got !=
+		"metrics-server" {
+		t.Errorf("v1 leads to %q, want the provider's Service", got)
+	}
 	c.kubectl(t, "delete", "apiservice", "v1.metrics.k8s.io")
 
 	_, err := c.Run(t.Context(), binaries.Helm, "uninstall", cluster.Release, inNamespace)
