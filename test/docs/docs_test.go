@@ -303,7 +303,7 @@ func TestNamedTestsExist(t *testing.T) {
 				isMissing = func(string) bool { return len(cases) == 0 }
 			}
 			// Subtests that run concurrently are in a map, by their names.
-			isPartMissing := part != "" && isMissing(`t.Run("`+part+`"`) && isMissing(`{"`+part+`": `)
+			isPartMissing := part != "" && isMissing(`t.Run("`+part+`"`) && isMissing(`"`+part+`": `)
 			if isMissing("func "+test+"(") || isPartMissing {
 				t.Errorf("%s names %s, which does not exist", file, name)
 			}
