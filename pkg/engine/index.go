@@ -58,7 +58,7 @@ func (s *Source) notePrevious(now usage.Time) {
 	for name, n := range s.nodes {
 		if s.index[name] != n {
 			created := min(usage.At(n.object.CreationTimestamp.Time), now)
-			n.times.before = max(s.previous[name], usage.NodeTime(created)) // if the clocks agree
+			n.times.before = max(s.previous[name], created.ByClock(0))
 		}
 	}
 	maps.DeleteFunc(s.previous, func(_ string, at usage.NodeTime) bool { return -at.AheadOf(now) > maxWindow })

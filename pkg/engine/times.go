@@ -40,7 +40,7 @@ const startUnit = time.Second
 func (t *times) since(start Start, points []point, areOfScrapes bool) usage.NodeTime {
 	started, margin := usage.NodeTime(0), startUnit
 	if areOfScrapes {
-		started, margin = usage.NodeTime(start.PodCreatedAt), startUnit+maxCounterAge
+		started, margin = start.PodCreatedAt.ByClock(0), startUnit+maxCounterAge
 	}
 	// A start that is further ahead of the samples than they can be late is from before the node's clock
 	// was set back: it shows nothing.

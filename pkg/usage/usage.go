@@ -2,7 +2,7 @@
 // is served (Amount, Node, Pod, Container), and the formula that derives one from the other (Rate).
 //
 // A Time is by our clock, a NodeTime by that of a node. pkg/store estimates how far the clock of a node
-// is ahead, and converts between the two. Elsewhere, a conversion takes the clocks for equal.
+// is ahead, and converts between the two. Elsewhere, ByClock takes the clocks for equal.
 //
 // It does no I/O, reads no clock, and imports only the standard library. docs/numbers.md explains the
 // rules of the numbers to users.
@@ -36,6 +36,10 @@ func (t Time) Add(d time.Duration) Time { return t + Time(d) }
 
 // IsExpired reports whether what was sampled at t is older than maxAge at the time now, so that it is not served.
 func (t Time) IsExpired(maxAge time.Duration, now Time) bool { return now.Sub(t) > maxAge }
+
+// ByClock returns what the clock of a node shows at t, if it is ahead of ours by that much. 0 takes the clocks for
+// equal, where its offset is not known.
+func (t Time) ByClock(ahead time.Duration) NodeTime { return NodeTime(t.Add(ahead)) }
 
 // Time converts to the standard library's type, in UTC.
 func (t Time) Time() time.Time {

@@ -226,7 +226,7 @@ func (c *player) stateOf(pod, container string) ContainerState {
 		}
 	}
 	hourAgo := c.zero.Add(-time.Hour)
-	return ContainerState{Running: true, Alive: true, EarliestStart: usage.NodeTime(hourAgo), PodCreatedAt: hourAgo}
+	return ContainerState{Running: true, Alive: true, EarliestStart: hourAgo.ByClock(0), PodCreatedAt: hourAgo}
 }
 
 // setState plays "api POD/CONTAINER STATE start=TIME created=TIME".
@@ -266,7 +266,7 @@ func (c *player) step(at string, words []string) error {
 	c.Advance(now, words[0])
 	switch words[0] {
 	case "scrape", "summary":
-		s := &usage.Scrape{At: now, Sent: now, Date: usage.NodeTime(now.Add(c.ahead)), Capacity: c.setup.Capacity}
+		s := &usage.Scrape{At: now, Sent: now, Date: now.ByClock(c.ahead), Capacity: c.setup.Capacity}
 		c.response = &Response{Scrape: s, IsSummary: words[0] == "summary"}
 		return options(words[1:len(words)-1], map[string]func(string) error{
 			"partial": func(string) error { s.Partial = true; return nil },
@@ -292,9 +292,9 @@ func (c *player) addLine(line string, words []string) error {
 		c.response.Text += strings.TrimSpace(line) + "\n"
 		return nil
 	}
-	s := usage.Sample{At: usage.NodeTime(c.now.Add(c.ahead)), Memory: 1 << 20, Has: usage.HasMemory}
+	s := usage.Sample{At: c.now.ByClock(c.ahead), Memory: 1 << 20, Has: usage.HasMemory}
 	if words[0] != "node" {
-		s.StartedAt = usage.NodeTime(c.zero.Add(-time.Hour))
+		s.StartedAt = c.zero.Add(-time.Hour).ByClock(0)
 	}
 	hasCPU := false
 	value := func(has usage.Has, set func(string) error) func(string) error {
@@ -324,7 +324,7 @@ func (c *player) addLine(line string, words []string) error {
 	case s.Has&usage.HasCPU == 0:
 		s.At = 0
 	case s.At == 0:
-		s.At, s.Untimed = usage.NodeTime(c.now), true
+		s.At, s.Untimed = c.now.ByClock(0), true
 	}
 	if words[0] == "node" {
 		c.response.Node = s
@@ -383,7 +383,7 @@ func (c *player) rounded(want string, inSecond bool) string {
 	}
 	at := c.zero.Add(d)
 	at -= at % usage.Time(time.Second)
-	return fmt.Sprintf("%s until %vs", before, usage.NodeTime(at).AheadOf(c.zero).Seconds())
+	return fmt.Sprintf("%s until %vs", before, at.Sub(c.zero).Seconds())
 }
 
 // show returns a pod's metrics in the format of the wanted ones. If these are in nanocores, or have memory, so is

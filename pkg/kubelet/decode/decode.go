@@ -62,7 +62,7 @@ func latestTime(dst *usage.Scrape) usage.NodeTime {
 	if dst.Date != 0 {
 		return dst.Date.Add(time.Second + maxAheadOfNode)
 	}
-	return usage.NodeTime(dst.At.Add(maxAhead))
+	return dst.At.ByClock(maxAhead)
 }
 
 // The errors of Decode, each with its reason, apart from that of badTimes.
@@ -70,10 +70,14 @@ var (
 	errContainersUnread = reason.Errorf(reason.RuntimeNoStats, "resource_scrape_error is not 0")
 	errNoSamples        = reason.Errorf(reason.NoSamples, "there is no sample of the node or of a container")
 	errUndecodable      = reason.Errorf(reason.Undecodable, "nothing in it can be decoded")
-	errNotSummary       = errors.New("it is not a summary in JSON")
-	errNoObject         = errors.New("a value is not an object")
-	errNoArray          = errors.New("a value is not an array")
-	errTooMany          = errors.New("an array is too long")
+)
+
+// What is wrong with a summary. It is wrapped, or only its pod or container is dropped.
+var (
+	errNotSummary = errors.New("it is not a summary in JSON")
+	errNoObject   = errors.New("a value is not an object")
+	errNoArray    = errors.New("a value is not an array")
+	errTooMany    = errors.New("an array is too long")
 )
 
 // badTimes returns the error of a response whose samples were all rejected for their times. future is

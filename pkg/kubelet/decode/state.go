@@ -43,7 +43,7 @@ func (s *state) begin(dst *usage.Scrape, maxContainers int) {
 		At: dst.At, Sent: dst.Sent, Date: dst.Date, Containers: dst.Containers[:0], Storage: dst.Storage[:0],
 	}
 	s.dst, s.max, s.latest, s.future = dst, cmp.Or(maxContainers, defaultMaxContainers), latestTime(dst), 0
-	s.scrapedAt = usage.NodeTime(dst.At)
+	s.scrapedAt = dst.At.ByClock(0)
 	if s.index == nil {
 		s.index = map[containerID]int{}
 	}
