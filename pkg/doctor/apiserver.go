@@ -134,6 +134,11 @@ func (a *APIService) Unavailable() string {
 	return "the API server has not examined it yet"
 }
 
+// leadsWith reports whether two APIServices lead to the same Service.
+func (a *APIService) leadsWith(other *APIService) bool {
+	return a.Spec.Service != nil && other.Spec.Service != nil && *a.Spec.Service == *other.Spec.Service
+}
+
 // GetAPIService reads the APIService of a version of metrics.k8s.io.
 func GetAPIService(ctx context.Context, kube kubernetes.Interface, version string) (*APIService, error) {
 	a := &APIService{}
@@ -236,6 +241,13 @@ func (d *doctor) checkElsewhere(c Check, a *APIService) []Check {
 	if d.beside || d.isProviders(a) {
 		return c.Warn(runsBeside, "%s", seen)
 	}
+	for _, version := range versions() { // a provider that had one version, and registers ours, too
+		if other := d.apiServices[version]; d.isProviders(other) && other.leadsWith(a) {
+			p = providersNow
+			p.Cure += "\nkubectl annotate apiservice " + command.Name(a.Metadata.Name, "NAME") + " helm.sh/resource-policy=keep"
+			return c.Warn(p, "%s", seen)
+		}
+	}
 	if d.target.Kind == KubeVitals {
 		p.Cure += fmt.Sprintf("; then run\nkubectl patch apiservice %s --type=merge "+
 			"--patch='{\"spec\":{\"service\":{\"namespace\":%q,\"name\":%q,\"port\":%d}}}'",
@@ -251,16 +263,15 @@ func IsOurs(o *metav1.ObjectMeta) bool {
 		strings.HasPrefix(o.Labels["helm.sh/chart"], string(KubeVitals)+"-")
 }
 
-// isProviders reports whether an APIService is of another server, beside kube-vitals with another version.
+// isProviders reports whether an APIService is of another server beside kube-vitals: no release of it has it.
 func (d *doctor) isProviders(a *APIService) bool {
-	return a != nil && d.target.Kind == KubeVitals && !d.target.serves(a) && !IsOurs(&a.Metadata) &&
-		slices.ContainsFunc(versions(), func(version string) bool { return d.target.serves(d.apiServices[version]) })
+	return a != nil && d.target.Kind == KubeVitals && !d.target.serves(a) && !IsOurs(&a.Metadata)
 }
 
 // version returns the one to read metrics from: that of autoscalers, unless a provider has it.
 func (d *doctor) version() string {
 	list := versions()
-	if d.isProviders(d.apiServices[list[0]]) {
+	if d.isProviders(d.apiServices[list[0]]) && d.apiServices[list[1]] != nil {
 		return list[1]
 	}
 	return list[0]

@@ -59,7 +59,7 @@ func TestCandidates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.spec("v1beta1")["service"].(map[string]any)["name"] = "metrics-server"
+			w.takeOver("v1beta1")
 			w.takeOver("v1")
 			w.candidates(tt.candidates...)
 			w.objects[bindings] = &rbacv1.ClusterRoleBindingList{Items: tt.bindings}
@@ -124,6 +124,25 @@ func TestBesideV1(t *testing.T) {
 		find(report, "apiservice").Reason != runsBeside.Reason || strings.Contains(text, "kubectl patch") ||
 		c.Status != OK || !strings.HasPrefix(c.Seen, "v1 serves 2 nodes") {
 		t.Errorf("got\n%s", text)
+	}
+}
+
+// TestBesideBothVersions examines kube-vitals with v1 only after the provider, which had v1beta1, has registered v1,
+// too: no advice takes either from it.
+func TestBesideBothVersions(t *testing.T) {
+	w := newWorld(t)
+	w.spec("v1beta1")["service"].(map[string]any)["name"] = "metrics-server"
+	w.takeOver("v1")
+	report, text := w.examine(t)
+	if report.Server.Kind != KubeVitals || strings.Contains(text, "kubectl patch") ||
+		strings.Count(text, "kubectl annotate") != 1 ||
+		!strings.Contains(text, "kubectl annotate apiservice v1.metrics.k8s.io helm.sh/resource-policy=keep") {
+		t.Errorf("got\n%s", text)
+	}
+	for _, c := range report.Checks {
+		if c.ID == "apiservice" && (c.Status != Warning || c.Reason != "apiservice-elsewhere") {
+			t.Errorf("got %+v", c)
+		}
 	}
 }
 

@@ -46,6 +46,9 @@ var (
 	runsBeside = Problem{"apiservice-elsewhere",
 		"leave it if kube-vitals runs beside that server on purpose (apiService.versions=[v1], or create=false); " +
 			"otherwise, this names who owns the metrics API, and what to do\nkubectl vitals preflight"}
+	providersNow = Problem{"apiservice-elsewhere",
+		"leave it to that server, which has the other version, too: upgrade the release with apiService.create=false; " +
+			"before that, this lets the object stay without it"}
 	apiServiceUnavailable = Problem{"apiservice-unavailable", "see the other checks; it follows its cause by some seconds"}
 	apiServerRejected     = Problem{"api-server-rejected", "check the CAs (see aggregation), and restart kube-vitals"}
 	serverUnreachable     = Problem{"server-unreachable",

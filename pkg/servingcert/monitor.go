@@ -152,8 +152,8 @@ func (m *Monitor) log(ctx context.Context, name string, state APIServiceState, p
 		log.Failing = "The APIService does not exist, so clients cannot reach this server by it"
 	case state.Misdirected:
 		log.Failing = "The APIService leads elsewhere, so clients do not get this server's metrics; " +
-			"find out what changed it (kubectl get apiservice --show-managed-fields -o yaml), and restore its spec.service: " +
-			"kubectl vitals doctor prints the command"
+			"find out what changed it (kubectl get apiservice --show-managed-fields -o yaml); " +
+			"kubectl vitals doctor prints how to restore its spec.service, or why not to"
 	default:
 		log.Failing = "The APIService skips verification, so the API server accepts metrics from any server " +
 			"that responds in place of this one; unset spec.insecureSkipTLSVerify and set a caBundle, " +

@@ -47,7 +47,7 @@ func TestPresets(t *testing.T) {
 		mustHelm(t, withValues(filepath.Join(chart, "presets", preset+".yaml"))...).want(t, deployment, wants)
 	}
 	// Other servers own v1beta1 of these distributions.
-	foreign := map[string]bool{"aks": true, "gke": true, "openshift": true}
+	foreign := map[string]bool{"aks": true, "gardener": true, "gke": true, "openshift": true}
 	page := mustRead(t, "../../docs/distributions.md")
 	for _, file := range presetFiles(t) {
 		preset := strings.TrimSuffix(filepath.Base(file), ".yaml")

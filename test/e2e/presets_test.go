@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -67,6 +68,7 @@ func distributions(other *kubelettest.CA) map[string]distribution {
 		"eks-fargate":  {"fargate-ip-10-0-1-8.ec2.local", types{internal, internalDNS, hostname}, requested},
 		"gke":          {"gke-c-default-pool-1a2b3c4d-x5yz", types{internal, external, internalDNS, hostname}, requested},
 		"aks":          {"aks-nodepool1-12345678-vmss000000", types{internal, hostname}, requested},
+		"gardener":     {"shoot--p--c-worker-z1-5d4f9-x2x7k", types{internal, hostname}, ofOther},
 		"openshift":    {"worker-0.ocp.example.com", types{internal, hostname}, ofOther},
 		"cilium":       {"cilium-0", types{internal, hostname}, requested},
 		"host-network": {"host-network-0", types{internal, hostname}, requested},
@@ -89,14 +91,20 @@ func TestPresets(t *testing.T) {
 		presets[preset] = func(t *testing.T) {
 			c.addDistribution(t, preset, d)
 			must(t, c.CreateNamespace(t.Context(), preset))
-			if preset == "openshift" { // the administrator copies it
+			args := []string{"--node-selector=" + presetLabel + "=" + preset}
+			switch preset { // where kubelets have a CA of their own, the administrator copies it
+			case "gardener":
+				file := filepath.Join(t.TempDir(), "ca.crt")
+				must(t, os.WriteFile(file, other.PEM(), 0o600))
+				args = append(args, "--kubelet-certificate-authority="+file)
+			case "openshift":
 				_, err := c.Client.CoreV1().ConfigMaps(preset).Create(t.Context(), &corev1.ConfigMap{
 					ObjectMeta: metav1.ObjectMeta{Name: "kubelet-serving-ca"},
 					Data:       map[string]string{"ca-bundle.crt": string(other.PEM())},
 				}, metav1.CreateOptions{})
 				must(t, err)
 			}
-			server, err := c.InstallPreset(t.Context(), preset, "--node-selector="+presetLabel+"="+preset)
+			server, err := c.InstallPreset(t.Context(), preset, args...)
 			must(t, err)
 			t.Cleanup(server.Kill)
 			admin := c.asAdmin(t, server)

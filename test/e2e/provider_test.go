@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,11 +41,14 @@ func TestBesideProvider(t *testing.T) {
 			return err
 		}
 	}
+	var restored atomic.Int64
 	load := startLoad(t, map[string]func(context.Context) error{
 		"request for v1beta1": reads("v1beta1"),
 		"restore": func(ctx context.Context) error {
-			time.Sleep(time.Second) // the pace of the provider
-			return c.Apply(ctx, manifest)
+			time.Sleep(time.Second) // the pace of the provider; that of a real one is about a minute
+			err := c.Apply(ctx, manifest)
+			restored.Add(1)
+			return err
 		},
 	})
 
@@ -72,7 +76,20 @@ func TestBesideProvider(t *testing.T) {
 		}
 		return err
 	})
-	// What docs/distributions.md advises: the release no longer has it, and it stays.
+	// Doctor advises what docs/distributions.md does, and takes neither version from the provider: the release no
+	// longer has v1, and the object stays.
+	_, report, err := c.examine(t.Context())
+	must(t, err)
+	var cures []string
+	for _, check := range report.Checks {
+		if check.ID == "apiservice" {
+			cures = append(cures, check.Cure)
+		}
+	}
+	if advice := strings.Join(cures, "\n"); strings.Contains(advice, "kubectl patch") ||
+		!strings.Contains(advice, "kubectl annotate apiservice v1.metrics.k8s.io helm.sh/resource-policy=keep") {
+		t.Errorf("doctor advises\n%s", advice)
+	}
 	c.kubectl(t, "annotate", "apiservice", "v1.metrics.k8s.io", "helm.sh/resource-policy=keep")
 	must(t, c.Helm(t.Context(), "upgrade", "apiService.create=false"))
 	if got := c.kubectl(t, "get", "apiservice", "v1.metrics.k8s.io", "--output=jsonpath={.spec.service.name}"); got !=
@@ -81,9 +98,15 @@ func TestBesideProvider(t *testing.T) {
 	}
 	c.kubectl(t, "delete", "apiservice", "v1.metrics.k8s.io")
 
-	_, err := c.Run(t.Context(), binaries.Helm, "uninstall", cluster.Release, inNamespace)
+	_, err = c.Run(t.Context(), binaries.Helm, "uninstall", cluster.Release, inNamespace)
 	must(t, err)
 	c.awaitVersion(t, "v1beta1")
+	eventually(t, "the provider to restore its objects as often as in 10 minutes", func(context.Context) (err error) {
+		if n := restored.Load(); n < 10 {
+			err = fmt.Errorf("it has done so %d times", n)
+		}
+		return err
+	})
 	load.stop()
 	for _, path := range []string{
 		"/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.metrics.k8s.io",

@@ -47,6 +47,7 @@ var distributions = []distribution{
 	{"k0s", "+k0s"},
 	{"microk8s", "microk8s.io/cluster"},
 	{"kops", "kops.k8s.io/instancegroup"},
+	{"gardener", "worker.gardener.cloud/pool"},
 	{"linode", "lke.linode.com/pool-id"},
 	{"digitalocean", "doks.digitalocean.com/node-id"},
 	{"minikube", "minikube.k8s.io/name"},

@@ -414,10 +414,10 @@ func TestDistributions(t *testing.T) {
 		},
 		"Gardener": {
 			world: func(w *world) {
-				w.signed("a")
+				w.signed("a").Labels["worker.gardener.cloud/pool"] = "worker"
 				w.metricsServer("kube-system", "metrics-server", label("resources.gardener.cloud/managed-by", "gardener"))
 			},
-			presets: []string{}, flags: beside, owner: doctor.Warning, off: "keep it",
+			presets: []string{"gardener"}, flags: beside, owner: doctor.Warning, off: "keep it",
 		},
 		"Linode": {
 			world:   func(w *world) { w.selfSigned("a").Labels["lke.linode.com/pool-id"] = "39949" },
