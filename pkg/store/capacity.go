@@ -23,11 +23,11 @@ func (c *capacity) limit(status uint64) uint64 {
 	return max(status, 2*c.shown)
 }
 
-// learn adds the outcome of observing the node's sample. It raises the limit in the arrival and reports
+// learn adds the outcome of observing the node's sample: whether there is a new Amount. It raises the limit in the arrival and reports
 // true if the sample shows that the status is wrong; it must be observed again then.
-func (c *capacity) learn(isNew bool, a *arrival) bool {
+func (c *capacity) learn(hasNew bool, a *arrival) bool {
 	switch {
-	case isNew:
+	case hasNew:
 		c.excess = 0
 	case a.lost == usage.LostExcess && c.status != 0 && a.excess > 0:
 		if c.excess++; c.excess == 1 || a.excess < c.least {

@@ -52,8 +52,8 @@ type nodeClock struct {
 	jumpedAt   usage.Time // when the last jump was noticed; 0: never
 	beforeJump bounds     // of all responses before that jump
 
-	// A clock that was set back is ambiguous until it has passed the times that it shows for the second time, also if
-	// it is set forwards before: a start time does not show which of two containers started first. 0: it never was
+	// A clock that was set back is ambiguous until it has passed the times that it shows for the second time, but at
+	// most for maxAmbiguity, also if it is set forwards before: a start time does not show which of two containers started first. 0: it never was
 	// set back.
 	ambiguousUntil usage.Time
 
@@ -138,7 +138,7 @@ func (c *nodeClock) sampledAt(s *usage.Sample, received usage.Time) usage.Time {
 }
 
 // nodeTime returns what the clock shows at a time.
-func (c *nodeClock) nodeTime(t usage.Time) usage.NodeTime { return usage.NodeTime(t.Add(c.offset())) }
+func (c *nodeClock) nodeTime(t usage.Time) usage.NodeTime { return t.ByClock(c.offset()) }
 
 // isAhead reports whether a sample is certainly ahead of its own node's clock, because it was taken
 // before the clock was set back.

@@ -11,7 +11,7 @@ import (
 type Facts struct {
 	Lost      usage.Loss // of a node: why its last sample cannot be used
 	Since     usage.Time // when its series started; 0: no scrape has mentioned it
-	SampledAt usage.Time // when its last sample was taken; 0: none had both CPU and memory
+	SampledAt usage.Time // when its Amount was sampled, else its last sample; 0: none had both CPU and memory
 	HasAmount bool       // whether there are enough samples for a rate
 }
 
@@ -45,8 +45,8 @@ func (s *Store) NodeFacts(nodeName string) (Facts, bool) {
 	return facts, true
 }
 
-// PodFacts describes what a node reports of a pod. It reports false if no scrape has mentioned the pod
-// since none of its containers ran. The time it takes hardly depends on the number of pods.
+// PodFacts describes what a node reports of a pod. It reports false if no scrape has mentioned the pod, or if all
+// its containers were dropped since. The time it takes hardly depends on the number of pods.
 func (s *Store) PodFacts(nodeName, namespace, name string) (PodFacts, bool) {
 	n := s.node(nodeName)
 	if n == nil {

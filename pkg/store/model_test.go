@@ -343,7 +343,7 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 	isEarlierThan := func(s usage.Sample, t usage.NodeTime) bool {
 		return s.StartedAt != 0 && s.StartedAt.Add(startMargin) < t
 	}
-	isKnown := removed || c.proven && !isEarlierThan(c.since, earliest) // another pod
+	isKnown := removed || c.proven && c.since.StartedAt != 0 && !isEarlierThan(c.since, earliest) // another pod
 	if !isKnown && inAPI.PodCreatedAt != 0 {
 		earliest = min(earliest, usage.NodeTime(inAPI.PodCreatedAt))
 		if in.at.Sub(inAPI.PodCreatedAt) > ownedFor {

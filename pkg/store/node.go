@@ -132,12 +132,12 @@ func (n *node) put(scrape *usage.Scrape, counts *counts) usage.Report {
 // observeNode adds the sample of the node itself, and sets the capacity for all samples of the scrape.
 func (n *node) observeNode(scrape *usage.Scrape, a *arrival) {
 	a.capacity = n.capacity.limit(scrape.Capacity)
-	isNew := n.series.observe(&scrape.Node, a)
-	if n.capacity.learn(isNew, a) {
-		isNew = n.series.observe(&scrape.Node, a)
+	hasNew := n.series.observe(&scrape.Node, a)
+	if n.capacity.learn(hasNew, a) {
+		hasNew = n.series.observe(&scrape.Node, a)
 	}
 	n.lost = a.lost
-	if isNew {
+	if hasNew {
 		n.publishNode()
 	}
 }
@@ -151,8 +151,8 @@ func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) {
 		c, s := n.containers[i], &scrape.Containers[i].Sample
 		a.wasAway, c.lastSeen = c.lastSeen < n.scrapedAt, a.at
 		// In the steady state, a sample is of the pod in the API server because the previous one is.
-		isProven := c.isProven && s.StartedAt == c.prev.startedAt
-		if !isProven && n.config.State != nil {
+		staysProven := c.isProven && s.StartedAt == c.prev.startedAt
+		if !staysProven && n.config.State != nil {
 			if loss := n.checkOwner(c, s, a); loss != usage.NotLost {
 				s, c.isNew = &usage.Sample{Loss: loss}, false
 			}

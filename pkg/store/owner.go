@@ -24,11 +24,12 @@ type podStart struct {
 	state    ContainerState
 	now      usage.NodeTime // what the node's clock shows
 	earliest usage.NodeTime // no container of the pod can have started before
-	// The start is known, and is not later than what the node's clock shows: that was then set back by more than 10
-	// minutes, or before this process has seen it.
+	// The start is known, and can be by the clock that the node has now. One that is more than usage.MaxLead ahead is by
+	// a clock that was set back since, by more than maxAmbiguity or before this process has seen it.
 	isComparable bool
-	// Another pod of the name was removed, and this one has not started, or start times are ambiguous.
-	runsOn bool
+	// Another pod of the name was removed, and the samples may be of that: this one has not started, or start times are
+	// ambiguous.
+	mayBeOther bool
 }
 
 // podStart returns what is known of the start of a container's pod.
@@ -36,11 +37,12 @@ func (n *node) podStart(c *container, a *arrival) podStart {
 	p := podStart{state: n.state(c.key()), now: n.clock.nodeTime(a.at)}
 	_, isRemoved := n.removed[c.pod.key]
 	isAmbiguous := n.clock.isAmbiguous(a.at)
-	p.runsOn = isRemoved && (isAmbiguous || !p.state.Running && p.state.EarliestStart == 0)
+	p.mayBeOther = isRemoved && (isAmbiguous || !p.state.Running && p.state.EarliestStart == 0)
 	p.isComparable = p.state.EarliestStart != 0 && (isAmbiguous || p.state.EarliestStart.Sub(p.now) <= usage.MaxLead)
 	p.earliest = p.state.EarliestStart
-	// A proven sample that is not earlier shows that this kubelet reports starts of containers, not the pod's creation.
-	if hasOther := isRemoved || c.isProven && !p.isEarlier(c.prev); !hasOther {
+	// A proven sample with a start that is not earlier shows that this kubelet reports starts of containers, not the
+	// pod's creation.
+	if startCounts := isRemoved || c.isProven && c.prev.startedAt != 0 && !p.isEarlier(c.prev); !startCounts {
 		p.earliest = p.state.earliestOfOnly(a.at)
 	}
 	if isAmbiguous { // the kubelet may report a start by the clock after the step, the API server shows that before
@@ -57,7 +59,7 @@ func (p *podStart) isEarlier(r reading) bool {
 // lossOf returns why a reading cannot be of the pod, if so.
 func (p *podStart) lossOf(r reading, a *arrival) usage.Loss {
 	switch {
-	case p.runsOn, p.isComparable && p.isEarlier(r):
+	case p.mayBeOther, p.isComparable && p.isEarlier(r):
 		return usage.LostOwner
 	case p.isComparable && p.usedTooMuch(r, a): // or the capacity is too low
 		return usage.LostExcess
@@ -100,7 +102,7 @@ func (s *ContainerState) earliestOfOnly(now usage.Time) usage.NodeTime {
 	case now.Sub(s.PodCreatedAt) > runsOnFor:
 		return 0
 	}
-	return min(s.EarliestStart, usage.NodeTime(s.PodCreatedAt)) // which is what such kubelets report
+	return min(s.EarliestStart, s.PodCreatedAt.ByClock(0)) // which is what such kubelets report
 }
 
 // usedTooMuch reports whether a counter is above what the node can have used since a container's

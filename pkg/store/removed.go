@@ -22,8 +22,8 @@ type endedContainer struct {
 	at         usage.Time // when a scrape no longer mentioned it
 }
 
-// withoutStale returns the scrape without the containers that no longer exist, and whether some of them
-// are of removed pods.
+// withoutStale returns the scrape without the samples from before the removal of their pod, and without leftovers of
+// containers that have ended. It reports whether there were some of removed pods.
 func (n *node) withoutStale(scrape *usage.Scrape) (current *usage.Scrape, hasRemoved bool) {
 	for i := range scrape.Containers {
 		if s := &scrape.Containers[i]; n.isOfRemoved(s, scrape) || n.isLeftover(s) { // rarely

@@ -43,9 +43,9 @@ type series struct {
 	sampled    bool  // whether prev is set
 	untimed    bool  // whether prev.At is a usage.Time, see usage.Sample
 	hasAmount  bool  // whether amount belongs to this series
-	isNew      bool  // whether the scrape before was complete and did not mention the container; false once sampled
+	isNew      bool  // whether it may have a mean since its start: no scrape of before can have missed it; false once sampled
 	startFell  bool  // whether the series started because the start time fell
-	isProven   bool  // whether the start time shows that prev is of the pod in the API server, see node.checkOwner
+	isProven   bool  // whether the start in the API server does not contradict that prev is of that pod, see node.checkOwner
 	olderCount uint8 // consecutive samples that were older than prev
 	prevIs     beforeJump
 }
@@ -112,7 +112,9 @@ func (s *series) observe(cur *usage.Sample, a *arrival) bool {
 // counter is then known to have been 0 at the start of the container.
 func (s *series) startsOver(cur *usage.Sample, a *arrival) (startsOver, fromZero bool) {
 	switch {
-	case !s.sampled: // not if it was reported, without a value, before it started; sampledAt is exact to a dateUnit
+	case !s.sampled:
+		// If it was reported without a value before it started, it is older than its start shows. sampledAt is exact to
+		// a dateUnit.
 		age, _ := cur.Age()
 		return true, s.isNew && a.clock.sampledAt(cur, a.at).Sub(s.since) <= age+2*dateUnit
 	case s.prevIs != notBeforeJump:
@@ -147,10 +149,10 @@ func (s *series) advance(cur *usage.Sample, a *arrival) bool {
 	case usage.Fresh:
 		amount = s.widen(amount, cur, isDense, a)
 		s.setPrevious(cur)
-		if isYoung { // it is in the history of later ones
+		if isYoung {
 			return false
 		}
-		if isDense && amount.IsShort(a.config.RateWindow) { // so is this one
+		if isDense && amount.IsShort(a.config.RateWindow) { // the next rate starts at a sample of the history
 			if a.excess > 0 {
 				a.lost = usage.LostExcess
 			}
