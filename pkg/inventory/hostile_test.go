@@ -122,8 +122,7 @@ func liveBytes() int64 {
 func grownBy(t testing.TB, copies int, object func(i int) protobufObject) (grown, size int64) {
 	t.Helper()
 	pods := New()
-	nodes := newNodeStore(New(), nil)
-	nodes.targets = keepingTargets{}
+	nodes := newNodeStore(New(), keepingTargets{}, nil)
 	before := liveBytes()
 	for i := range copies {
 		o := object(i)

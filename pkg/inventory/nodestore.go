@@ -11,14 +11,14 @@ import (
 // nodeStore is an Index of nodes that applies each change to Targets, too.
 type nodeStore struct {
 	*Index
-	targets     Targets  // set before the first change
+	targets     Targets
 	annotations []string // keys of the annotations that targets need
 }
 
 // newNodeStore returns a nodeStore. The Index comes from New, and is still empty.
-func newNodeStore(nodes *Index, annotations []string) *nodeStore {
-	s := &nodeStore{Index: nodes, annotations: annotations}
-	nodes.removed = func(old *Object) { s.targets.Delete(old.Name) }
+func newNodeStore(nodes *Index, targets Targets, annotations []string) *nodeStore {
+	s := &nodeStore{Index: nodes, targets: targets, annotations: annotations}
+	nodes.removed = func(old *Object) { targets.Delete(old.Name) }
 	nodes.stored = s.set
 	return s
 }

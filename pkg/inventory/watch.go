@@ -25,6 +25,7 @@ import (
 type WatchConfig struct {
 	Client       *rest.Config // of the API server, with protobuf as its content type
 	Nodes, Pods  *Index       // kept in sync with the API server; Nodes comes from New
+	Targets      Targets      // each change of the nodes is applied to them, too
 	NodeSelector string       // label selector of the nodes to watch; "": all
 
 	// NodeAnnotations are the annotations that the targets have. All others are dropped.
@@ -41,10 +42,7 @@ type Targets interface {
 }
 
 // Watches keep two Indexes in sync with the nodes and pods of the API server.
-type Watches struct {
-	nodeStore   *nodeStore
-	nodes, pods *watcher
-}
+type Watches struct{ nodes, pods *watcher }
 
 // NewWatches returns Watches of the selected nodes and of the pods that are pending or running.
 //
@@ -64,20 +62,17 @@ func NewWatches(c WatchConfig) (*Watches, error) {
 			fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
 		).String()
 	}
-	nodes := newNodeStore(c.Nodes, c.NodeAnnotations)
+	nodes := newNodeStore(c.Nodes, c.Targets, c.NodeAnnotations)
 	w := &Watches{
-		nodeStore: nodes,
-		nodes:     newWatcher("nodes", core.Nodes(), &corev1.Node{}, nodes, selected),
-		pods:      newWatcher("pods", newPodPages(core), &corev1.Pod{}, c.Pods, notEnded),
+		nodes: newWatcher("nodes", core.Nodes(), &corev1.Node{}, nodes, selected),
+		pods:  newWatcher("pods", newPodPages(core), &corev1.Pod{}, c.Pods, notEnded),
 	}
 	w.pods.reflector.WatchListPageSize = podsPerPage
 	return w, nil
 }
 
-// Run watches until the context ends, and applies each change of the nodes to the targets, too. It
-// must be called once only.
-func (w *Watches) Run(ctx context.Context, targets Targets) {
-	w.nodeStore.targets = targets
+// Run watches until the context ends. It must be called once only.
+func (w *Watches) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { w.nodes.reflector.RunWithContext(ctx) })
 	running.Go(func() { w.pods.reflector.RunWithContext(ctx) })

@@ -64,8 +64,7 @@ func (twoNodes) IsWatchListSemanticsUnSupported() bool { return true }
 // TestNodesAreSyncedLast checks that the nodes count as listed only when the targets have all of them.
 func TestNodesAreSyncedLast(t *testing.T) {
 	var targets recorder
-	s := newNodeStore(New(), nil)
-	s.targets = &targets
+	s := newNodeStore(New(), &targets, nil)
 	w := newWatcher("nodes", twoNodes{}, &corev1.Node{}, s, func(*metav1.ListOptions) {})
 	targets.onCall = func(string, types.UID) {
 		if w.synced() == nil {
@@ -103,13 +102,13 @@ func TestTargetsDeleteBeforeReadersSee(t *testing.T) {
 		"unknown":  {func(s *nodeStore) error { return s.Delete(node("other", "1")) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newNodeStore(New(), nil)
-			targets := &recorder{onCall: func(name string, uid types.UID) {
+			targets := &recorder{}
+			s := newNodeStore(New(), targets, nil)
+			targets.onCall = func(name string, uid types.UID) {
 				if got := s.Get("", name); got == nil || got.UID != UIDOf(uid) {
 					t.Errorf("readers see %+v when the targets have the metrics of the node %s", got, uid)
 				}
-			}}
-			s.targets = targets
+			}
 			must(t, s.Replace([]any{node("n", "old")}, "1"))
 			targets.calls = nil
 			must(t, change.do(s))
@@ -170,7 +169,7 @@ func watchPods(t *testing.T, objects *sim.API, list func(http.ResponseWriter, *h
 	w, err := NewWatches(WatchConfig{
 		Client: &rest.Config{Host: api.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true},
 			ContentConfig: rest.ContentConfig{AcceptContentTypes: runtime.ContentTypeProtobuf}},
-		Nodes: New(), Pods: pods,
+		Nodes: New(), Pods: pods, Targets: keepingTargets{},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -178,7 +177,7 @@ func watchPods(t *testing.T, objects *sim.API, list func(http.ResponseWriter, *h
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		w.Run(t.Context(), keepingTargets{})
+		w.Run(t.Context())
 	}()
 	t.Cleanup(func() {
 		api.CloseClientConnections()

@@ -22,7 +22,7 @@ import (
 )
 
 // assembly is what a Server is built of. New calls its methods in order: each adds one part, and uses
-// only the parts before it.
+// only the parts before it. Loops, which run later, may use all.
 type assembly struct {
 	Config
 	client      *rest.Config // of the API server
@@ -31,8 +31,8 @@ type assembly struct {
 	clock       usage.Clock
 	view        *view.View
 	instruments *instruments
-	watches     *inventory.Watches
 	source      source
+	watches     *inventory.Watches
 	exporters   func() []health.Exporter // of devices; nil: there are none
 	cert        *servingcert.Manager     // nil: the serving certificate is not ours
 	// noteRead is nil if --active-resolution is off.
@@ -77,15 +77,19 @@ func newAssembly(c Config) (*assembly, error) {
 	}, nil
 }
 
-// addWatches adds the watches of nodes and pods. addSource adds their loop, since it needs the source.
+// addWatches adds the watches of nodes and pods. Those of nodes set the targets of the source.
 func (a *assembly) addWatches() (err error) {
 	a.watches, err = inventory.NewWatches(inventory.WatchConfig{
 		Client:          a.client,
 		Nodes:           a.view.Nodes,
 		Pods:            a.view.Pods,
+		Targets:         a.source,
 		NodeSelector:    a.NodeSelector,
 		NodeAnnotations: []string{kubelet.PathAnnotation},
 	})
+	if err == nil {
+		a.loops = append(a.loops, a.watches.Run)
+	}
 	return err
 }
 
@@ -94,7 +98,7 @@ func (a *assembly) synced() bool {
 	return a.watches.NodesSynced() == nil && a.watches.PodsSynced() == nil
 }
 
-// addSource adds the source of the usage, and events about it. The watches of nodes set its targets.
+// addSource adds the source of the usage, and events about it.
 func (a *assembly) addSource() error {
 	add := a.addScraper
 	if a.Engine.URL != "" {
@@ -104,7 +108,7 @@ func (a *assembly) addSource() error {
 		return err
 	}
 	a.instruments.registerNodes(a.source)
-	a.loops = append(a.loops, a.source.Run, func(ctx context.Context) { a.watches.Run(ctx, a.source) })
+	a.loops = append(a.loops, a.source.Run)
 	a.addEvents()
 	return nil
 }

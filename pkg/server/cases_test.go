@@ -166,9 +166,6 @@ func (c *caseTarget) assemble() (err error) {
 	a := c.assembly
 	a.client.Host, a.client.Transport = "http://api", c.api
 	a.clients = kubernetes.NewForConfigOrDie(a.client)
-	if err := a.addWatches(); err != nil {
-		return err
-	}
 	a.Kubelet.Clock = a.clock
 	fetcher, err := kubelet.NewClient(a.Kubelet)
 	if err != nil {
@@ -179,7 +176,10 @@ func (c *caseTarget) assemble() (err error) {
 		Fetcher: c.gate, Sink: a.view.Store, Observer: a.instruments, MinWindow: usage.ShortestWindow(a.RateWindow),
 		Interval: time.Millisecond, // the case decides when responses arrive
 	})
-	a.loops = append(a.loops, a.source.Run, func(ctx context.Context) { a.watches.Run(ctx, a.source) })
+	a.loops = append(a.loops, a.source.Run)
+	if err := a.addWatches(); err != nil {
+		return err
+	}
 	scheme := api.NewScheme()
 	codecs := serializer.NewCodecFactory(scheme)
 	config := genericapiserver.NewConfig(codecs)

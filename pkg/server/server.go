@@ -108,7 +108,7 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, add := range []func() error{a.addWatches, a.addSource, a.addDevices, a.addServingCert, a.addAPI} {
+	for _, add := range []func() error{a.addSource, a.addWatches, a.addDevices, a.addServingCert, a.addAPI} {
 		if err := add(); err != nil {
 			return nil, err
 		}
