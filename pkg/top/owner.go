@@ -18,40 +18,35 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/internal/pages"
 )
 
-// owner is the controller of an object. Users who may create the object choose all of it.
-type owner struct {
-	apiVersion, kind, name string
-	uid                    types.UID
-}
-
 // Bounds of what tenants can make the plugin read: lists of owners, and owners of owners.
 const (
 	maxOwnerLists = 20
 	maxOwners     = 8
 )
 
-// controllerOf returns the controller of an object. The Node that owns a static pod is none.
-func controllerOf(o metav1.Object) owner {
-	c := metav1.GetControllerOfNoCopy(o)
-	if c == nil || c.Kind == "Node" && c.APIVersion == "v1" {
-		return owner{}
+// controllerOf returns the controller of an object, or nil. The Node that owns a static pod is none. Users who may
+// create the object choose all of it.
+func controllerOf(o metav1.Object) *metav1.OwnerReference {
+	c := metav1.GetControllerOf(o)
+	if c != nil && c.Kind == "Node" && c.APIVersion == "v1" {
+		return nil
 	}
-	return owner{c.APIVersion, c.Kind, c.Name, c.UID}
+	return c
 }
 
 // parents returns the controllers of the pods' controllers, and theirs, by the UID of what they control, as far as the
 // user may list them.
-func (r *reader) parents(ctx context.Context, pods []*row) map[types.UID]owner {
-	parents, wanted := map[types.UID]owner{}, map[types.UID]owner{}
+func (r *reader) parents(ctx context.Context, pods []*row) map[types.UID]*metav1.OwnerReference {
+	parents, wanted := map[types.UID]*metav1.OwnerReference{}, map[types.UID]*metav1.OwnerReference{}
 	for _, p := range pods {
-		if o := p.owner; o.uid != "" {
-			wanted[o.uid] = o
+		if p.owner != nil {
+			wanted[p.owner.UID] = p.owner
 		}
 	}
 	for lists := 0; len(wanted) > 0; {
-		kinds, next := map[schema.GroupVersionKind]bool{}, map[types.UID]owner{}
+		kinds, next := map[schema.GroupVersionKind]bool{}, map[types.UID]*metav1.OwnerReference{}
 		for _, o := range wanted {
-			kinds[schema.FromAPIVersionAndKind(o.apiVersion, o.kind)] = true
+			kinds[schema.FromAPIVersionAndKind(o.APIVersion, o.Kind)] = true
 		}
 		for _, kind := range slices.SortedFunc(maps.Keys(kinds), func(a, b schema.GroupVersionKind) int {
 			return cmp.Compare(a.String(), b.String())
@@ -71,9 +66,8 @@ func (r *reader) parents(ctx context.Context, pods []*row) map[types.UID]owner {
 			}
 			objects := r.metadata.Resource(mapping.Resource).Namespace(r.Namespace)
 			err = pages.Each(ctx, objects.List, metav1.ListOptions{}, func(o *metav1.PartialObjectMetadata) {
-				_, ok := wanted[o.UID]
-				if c := controllerOf(o); ok && c.uid != "" && parents[o.UID].uid == "" {
-					parents[o.UID], next[c.uid] = c, c
+				if c := controllerOf(o); c != nil && wanted[o.UID] != nil && parents[o.UID] == nil {
+					parents[o.UID], next[c.UID] = c, c
 				}
 			})
 			_ = r.failed(err, mapping.Resource.GroupResource().String(), "workloads end at the last owner that can be read")
@@ -84,11 +78,11 @@ func (r *reader) parents(ctx context.Context, pods []*row) map[types.UID]owner {
 }
 
 // workload returns the object at the top of a pod's owners, with its autoscalers. A pod without owner is one.
-func workload(p *row, parents map[types.UID]owner, scalers map[target][]autoscaler) *row {
+func workload(p *row, parents map[types.UID]*metav1.OwnerReference, scalers map[id][]autoscaler) *row {
 	r := &row{Namespace: p.Namespace, APIVersion: p.APIVersion, Kind: p.Kind, Name: p.Name}
-	for o, n := p.owner, 0; o.kind != "" && n < maxOwners; o, n = parents[o.uid], n+1 {
-		r.APIVersion, r.Kind, r.Name = o.apiVersion, o.kind, o.name
-		r.Autoscalers = append(r.Autoscalers, scalers[target{p.Namespace, r.group(), o.kind, o.name}]...)
+	for o, n := p.owner, 0; o != nil && n < maxOwners; o, n = parents[o.UID], n+1 {
+		r.APIVersion, r.Kind, r.Name = o.APIVersion, o.Kind, o.Name
+		r.Autoscalers = append(r.Autoscalers, scalers[r.id()]...)
 	}
 	return r
 }
@@ -96,22 +90,18 @@ func workload(p *row, parents map[types.UID]owner, scalers map[target][]autoscal
 // kindAndName returns the kind and name of a row, such as deployment/web.
 func (r *row) kindAndName() string { return strings.ToLower(r.Kind) + "/" + r.Name }
 
-// group returns the API group of a row's kind. Several versions of it may have the same object.
-func (r *row) group() string {
-	version, _ := schema.ParseGroupVersion(r.APIVersion) // without an error: empty
-	return version.Group
-}
-
 // fullName returns the kind and name of a row as kubectl -o name does, such as deployment.apps/web.
-func (r *row) fullName() string {
-	if group := r.group(); group != "" {
-		return strings.ToLower(r.Kind) + "." + group + "/" + r.Name
-	}
-	return r.kindAndName()
+func (r *row) fullName() string { return strings.ToLower(r.id().kind.String()) + "/" + r.Name }
+
+// id identifies an object, which may be of several versions of its kind.
+type id struct {
+	namespace, name string
+	kind            schema.GroupKind
 }
 
-// target is the object that a HorizontalPodAutoscaler scales.
-type target struct{ namespace, group, kind, name string }
+func (r *row) id() id {
+	return id{r.Namespace, r.Name, schema.FromAPIVersionAndKind(r.APIVersion, r.Kind).GroupKind()}
+}
 
 // autoscaler is a metric of a HorizontalPodAutoscaler: what it has seen, and what it wants.
 type autoscaler struct {
@@ -122,14 +112,13 @@ type autoscaler struct {
 }
 
 // autoscalers returns the HorizontalPodAutoscalers by what they scale, with their metrics of CPU and memory.
-func (r *reader) autoscalers(ctx context.Context) map[target][]autoscaler {
-	found := map[target][]autoscaler{}
+func (r *reader) autoscalers(ctx context.Context) map[id][]autoscaler {
+	found := map[id][]autoscaler{}
 	err := pages.Each(ctx, r.kube.AutoscalingV2().HorizontalPodAutoscalers(r.Namespace).List, metav1.ListOptions{},
 		func(h *autoscalingv2.HorizontalPodAutoscaler) {
 			to := h.Spec.ScaleTargetRef
-			group, _ := schema.ParseGroupVersion(to.APIVersion)
-			at := target{h.Namespace, group.Group, to.Kind, to.Name}
-			found[at] = append(found[at], metricsOf(h)...)
+			scaled := (&row{Namespace: h.Namespace, APIVersion: to.APIVersion, Kind: to.Kind, Name: to.Name}).id()
+			found[scaled] = append(found[scaled], metricsOf(h)...)
 		})
 	_ = r.failed(err, "horizontalpodautoscalers.autoscaling", "the column HPA is empty")
 	return found

@@ -1,6 +1,7 @@
 package top
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,7 +120,7 @@ func (r *reader) read(ctx context.Context) (*report, error) {
 	r.notes, r.served = nil, nil
 	var pods, nodes []*row
 	var used map[key]*measured
-	var scalers map[target][]autoscaler
+	var scalers map[id][]autoscaler
 	var podsErr, nodesErr, usedErr error
 	var reading sync.WaitGroup
 	reading.Go(func() { pods, podsErr = r.pods(ctx) })
@@ -153,7 +154,9 @@ func (r *reader) read(ctx context.Context) (*report, error) {
 	r.join(ctx, rows, used)
 	switch r.Kind {
 	case Nodes:
-		addRequests(rows, pods, podsErr == nil)
+		if podsErr == nil {
+			addRequests(rows, pods)
+		}
 	case Workloads, Namespaces:
 		rows = group(rows, of)
 	}
@@ -218,23 +221,17 @@ func (r *reader) join(ctx context.Context, rows []*row, used map[key]*measured) 
 	r.explain(ctx, missing)
 }
 
-// addRequests adds what pods request to their nodes, if it is known.
-func addRequests(nodes, pods []*row, known bool) {
-	index := map[string]*row{}
-	for _, n := range nodes {
-		index[n.Name] = n
-		for _, a := range n.amounts() {
-			if known {
-				a[request], a[limit] = number(0), number(0)
-			}
-		}
+// addRequests adds what pods request to their nodes.
+func addRequests(nodes, pods []*row) {
+	sums := map[string]*row{}
+	for _, p := range group(pods, func(p *row) *row { return &row{Name: p.Node} }) {
+		sums[p.Name] = p
 	}
-	for _, p := range pods {
-		if n := index[p.Node]; n != nil {
-			for i, a := range n.amounts() {
-				of := p.amounts()[i]
-				a[request], a[limit] = a[request].plus(of[request]), a[limit].plus(of[limit])
-			}
+	for _, n := range nodes {
+		sum := cmp.Or(sums[n.Name], &row{})
+		for i, a := range n.amounts() {
+			of := sum.amounts()[i]
+			a[request], a[limit] = of[request].plus(number(0)), of[limit].plus(number(0))
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // value is a number plus 1. 0 is an unknown number.
@@ -89,9 +90,9 @@ type row struct {
 	Missing     map[string]int               `json:"withoutMetrics,omitempty"` // number of objects by reason
 	Message     string                       `json:"message,omitempty"`        // of one object
 
-	owner   owner // the controller of a pod
-	ended   bool  // of a pod
-	passing bool  // of an init container that ends before the others start, or an ephemeral container
+	owner   *metav1.OwnerReference // the controller of a pod; nil: there is none
+	ended   bool                   // of a pod
+	passing bool                   // of an init container that ends before the others start, or an ephemeral container
 }
 
 func (r *row) amounts() [len(resources)]*amount { return [...]*amount{&r.CPU, &r.Memory} }
@@ -180,10 +181,10 @@ func roundUp(n, unit int64) int64 { return n/unit + min(1, n%unit) }
 
 // group returns the sums of pods by what they belong to.
 func group(pods []*row, of func(*row) *row) []*row {
-	rows := map[[4]string]*row{} // versions of a kind are one
+	rows := map[id]*row{}
 	for _, p := range pods {
 		g := of(p)
-		id := [...]string{g.Namespace, g.group(), g.Kind, g.Name}
+		id := g.id()
 		if rows[id] == nil {
 			rows[id] = g
 		}
