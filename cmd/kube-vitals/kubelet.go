@@ -30,7 +30,7 @@ func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 			"type, the next one of that type is used, one of the other address family if there is one.")
 	fs.DurationVar(&k.Timeout, "kubelet-request-timeout", 0,
 		"The timeout of a request to a kubelet; at most half of --max-sample-age, which is the timeout for a kubelet "+
-			"that took longer last time. (default 10s, or --metric-resolution if that is less)")
+			"that took longer recently. (default 10s, or --metric-resolution if that is less)")
 	fs.StringVar(&k.TLS.CAFile, "kubelet-certificate-authority", "",
 		"The file with the CA certificates that verify the kubelets' serving certificates. "+
 			"(default: the cluster's CA)")

@@ -42,7 +42,7 @@ type View interface {
 	// Node and Pod return the object of that name, or nil.
 	Node(name string) *inventory.Object
 	Pod(namespace, name string) *inventory.Object
-	// NodeFacts and PodFacts report false if a node was never scraped, and if its node does not report a pod.
+	// NodeFacts and PodFacts report false if a node was never scraped, and if nothing is stored of a pod of its node.
 	NodeFacts(name string) (store.Facts, bool)
 	PodFacts(pod *inventory.Object) (store.PodFacts, bool)
 	// OurTime converts a time by the clock of a node, as far as its offset is known.
@@ -153,12 +153,15 @@ func (m *moment) lookUpNode(ctx context.Context, name, subject string) finding {
 	return m.unknownNode(subject)
 }
 
-// waiting returns a finding about a series that has one sample and is so young that metrics are
-// still expected.
-func (m *moment) waiting(r reason.Reason, what string, since usage.Time) (finding, bool) {
-	age := m.at.Sub(since)
-	if since == 0 || age >= m.overall.Startup {
+// waiting returns a finding about a series that is so young that metrics are still expected.
+func (m *moment) waiting(r reason.Reason, what string, facts *store.Facts) (finding, bool) {
+	age := m.at.Sub(facts.Since)
+	if facts.Since == 0 || age >= m.overall.Startup {
 		return finding{}, false
+	}
+	if facts.SampledAt == 0 {
+		return newFinding(r, "%s was first reported %s ago, without CPU and memory; metrics are expected within %s",
+			what, short(age), seconds(m.overall.Startup-age)), true
 	}
 	return newFinding(r, "the first sample of %s arrived %s ago; metrics need a second one, and are expected within %s",
 		what, short(age), seconds(m.overall.Startup-age)), true

@@ -55,7 +55,7 @@ func (m *moment) nodeWithoutMetrics(name string) finding {
 	case facts.HasAmount:
 		return m.stale(name, "the node", facts.SampledAt)
 	}
-	if f, ok := m.waiting(reason.NodeStarting, "the node", facts.Since); ok {
+	if f, ok := m.waiting(reason.NodeStarting, "the node", &facts); ok {
 		return f
 	}
 	if facts.SampledAt == 0 {

@@ -212,7 +212,7 @@ func (m *moment) startingContainer(c container, node string) (finding, bool) {
 	if known && age >= 2*m.overall.Startup { // kube-vitals is new to the node, or its clock was set
 		r = reason.NodeStarting
 	}
-	return m.waiting(r, named(c.Name), c.Facts.Since)
+	return m.waiting(r, named(c.Name), &c.Facts.Facts)
 }
 
 // ageOf returns the time since a container started, and whether it is known.

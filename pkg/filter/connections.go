@@ -74,7 +74,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		l.clients[c.address] = c.client
 	}
 	c.place = c.client.connections.PushBack(c)
-	c.take(connectionMemory)
+	c.takeAndUnlock(connectionMemory)
 	return c, nil
 }
 
@@ -104,9 +104,9 @@ type conn struct {
 	closed     bool
 }
 
-// take counts n bytes. If all take too much then, it closes connections of the same size. The listener's mutex must be
-// locked, and is unlocked.
-func (c *conn) take(n int64) {
+// takeAndUnlock counts n bytes. If all take too much then, it closes connections until they do not, or until those that
+// it has closed took n bytes. The listener's mutex must be locked, and is unlocked.
+func (c *conn) takeAndUnlock(n int64) {
 	l := c.listener
 	l.taken += n
 	c.client.taken += n
@@ -178,7 +178,7 @@ func (c *conn) exchange(n int64) {
 	if c.kept == 0 {
 		c.received += max(n, 0)
 	}
-	c.take(byteMemory * n)
+	c.takeAndUnlock(byteMemory * n)
 }
 
 // begin counts a request of n bytes until end is called, and until the connection ends what is kept of the handshake,
@@ -194,7 +194,7 @@ func (c *conn) begin(n, certificates int64) (end func(), open bool) {
 	c.unanswered = 0
 	before := c.kept
 	c.kept = bufferMemory*c.received + byteMemory*certificates
-	c.take(n + c.kept - before)
+	c.takeAndUnlock(n + c.kept - before)
 	return func() {
 		c.listener.mu.Lock()
 		defer c.listener.mu.Unlock()

@@ -78,9 +78,9 @@ func (x *Index) List(namespace string, selector labels.Selector) []*Object {
 	if !selectable {
 		return nil
 	}
-	demands := demandsOf(requirements)
-	objects, sorted, exact := x.candidates(namespace, demands)
-	if !exact || len(demands) < len(requirements) {
+	terms := termsOf(requirements)
+	objects, sorted, exact := x.candidates(namespace, terms)
+	if !exact || len(terms) < len(requirements) {
 		objects = slices.DeleteFunc(objects, func(o *Object) bool { return !selector.Matches(&o.Labels) })
 	}
 	if !sorted {
@@ -89,10 +89,10 @@ func (x *Index) List(namespace string, selector labels.Selector) []*Object {
 	return objects
 }
 
-// candidates returns all objects in the namespace that meet the demands, and possibly others if exact
+// candidates returns all objects in the namespace that meet the terms, and possibly others if exact
 // is not set. Sorted reports whether they are sorted by namespace and name. The namespace "" stands
 // for all.
-func (x *Index) candidates(namespace string, demands []demand) (objects []*Object, sorted, exact bool) {
+func (x *Index) candidates(namespace string, terms []term) (objects []*Object, sorted, exact bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	names := x.names
@@ -104,7 +104,7 @@ func (x *Index) candidates(namespace string, demands []demand) (objects []*Objec
 	for _, name := range names {
 		before := len(lists)
 		var ok bool
-		lists, ok = x.namespaces[name].candidates(lists, demands)
+		lists, ok = x.namespaces[name].candidates(lists, terms)
 		sorted, exact = sorted && len(lists) <= before+1, exact && ok
 	}
 	return slices.Concat(lists...), sorted, exact

@@ -72,39 +72,39 @@ func (n namespace) remove(o *Object) {
 	}
 }
 
-// demand is a requirement that an index can answer: a label with one of the values.
-type demand struct {
+// term is a requirement that an index can answer: a label with one of the values.
+type term struct {
 	key    string
 	values []string
 }
 
-// demandsOf returns the demands of the requirements. Others, such as !=, have none: most objects
+// termsOf returns the terms of the requirements. Others, such as !=, have none: most objects
 // meet them, or have such a key, so an index would not help much.
-func demandsOf(requirements labels.Requirements) (demands []demand) {
+func termsOf(requirements labels.Requirements) (terms []term) {
 	for i := range requirements {
 		switch r := &requirements[i]; r.Operator() {
 		case selection.Equals, selection.DoubleEquals, selection.In:
 			values := r.ValuesUnsorted()
 			slices.Sort(values)
-			demands = append(demands, demand{key: r.Key(), values: slices.Compact(values)})
+			terms = append(terms, term{key: r.Key(), values: slices.Compact(values)})
 		}
 	}
-	return demands
+	return terms
 }
 
 // candidates appends lists of objects to dst, each sorted by name. Together they contain every
-// object that meets all demands; if exact is set, they contain no other. They are the objects that
-// meet the rarest demand, and those that are not indexed. Because the caller holds a lock, the search
-// for the rarest demand is limited to as many steps as there are objects.
-func (n namespace) candidates(dst [][]*Object, demands []demand) (lists [][]*Object, exact bool) {
+// object that meets all terms; if exact is set, they contain no other. They are the objects that
+// meet the rarest term, and those that are not indexed. Because the caller holds a lock, the search
+// for the rarest term is limited to as many steps as there are objects.
+func (n namespace) candidates(dst [][]*Object, terms []term) (lists [][]*Object, exact bool) {
 	all, others := n.list(allObjects), n.list(unindexed)
 	rarest, size, steps := -1, len(all), 0
-	for i := range demands {
-		if steps += max(1, len(demands[i].values)); steps > len(all) {
+	for i := range terms {
+		if steps += max(1, len(terms[i].values)); steps > len(all) {
 			break
 		}
 		count := 0
-		for objects := range n.meeting(&demands[i]) {
+		for objects := range n.meeting(&terms[i]) {
 			count += len(objects)
 		}
 		if count <= size {
@@ -112,19 +112,19 @@ func (n namespace) candidates(dst [][]*Object, demands []demand) (lists [][]*Obj
 		}
 	}
 	if rarest < 0 {
-		return append(dst, all), len(demands) == 0
+		return append(dst, all), len(terms) == 0
 	}
 	if len(others) > 0 {
 		dst = append(dst, others)
 	}
-	for objects := range n.meeting(&demands[rarest]) {
+	for objects := range n.meeting(&terms[rarest]) {
 		dst = append(dst, objects)
 	}
-	return dst, len(demands) == 1 && len(others) == 0
+	return dst, len(terms) == 1 && len(others) == 0
 }
 
-// meeting iterates over lists of objects that meet a demand. No object is in two of them.
-func (n namespace) meeting(d *demand) iter.Seq[[]*Object] {
+// meeting iterates over lists of objects that meet a term. No object is in two of them.
+func (n namespace) meeting(d *term) iter.Seq[[]*Object] {
 	return func(yield func([]*Object) bool) {
 		text := append(make([]byte, 0, maxLabelBytes), d.key...)
 		text = append(text, keyEnd...)

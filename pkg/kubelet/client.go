@@ -186,8 +186,8 @@ func dateOf(header http.Header) usage.NodeTime {
 	return usage.NodeAt(date)
 }
 
-// Forget removes a node and closes its connection. It must be called after the node's last Fetch
-// has returned.
+// Forget removes a node and closes its connection. A Fetch that has begun keeps another one: when it has returned,
+// call Forget again.
 func (c *Client) Forget(node string) {
 	c.mu.Lock()
 	t := c.nodes[node]

@@ -18,8 +18,8 @@ const (
 )
 
 // permits bounds how many requests are in an expensive phase at the same time. It bounds work, not
-// waits: a request that computes keeps its permit, and one that still waits for its kubelet after
-// permitTimeout returns the permit and continues without it. Kubelets that are slow or hang
+// waits: a request that computes keeps its permit, and one that waits for its kubelet when it has had the permit
+// for permitTimeout returns it and continues without. Kubelets that are slow or hang
 // therefore do not delay the requests to others. When more requests are due than the processors can
 // serve at once, the first ones complete while the others queue, so that they do not all time out.
 type permits chan struct{}
@@ -30,7 +30,7 @@ func newPermits() permits { return make(permits, permitsPerCPU*runtime.GOMAXPROC
 type permit struct {
 	permits  permits
 	queued   time.Duration // how long the request waited for the permit
-	deadline time.Time     // it is not held through waits that begin later
+	deadline time.Time     // when a wait returns it
 	timer    *time.Timer   // of a wait
 	held     atomic.Bool
 }

@@ -10,9 +10,9 @@ import (
 	"syscall"
 )
 
-// Of returns the reason of an error of a request: that of the first Error in it, else one of the
-// connection or of TLS, else BadHTTP. It is empty if there is no error. The order matters: an error
-// often wraps another one.
+// Of returns the reason of an error of a request: Canceled if it was, else that of the first Error in it, which may be
+// empty, else one of the connection or of TLS, else BadHTTP. It is empty if there is no error. The order matters: an
+// error often wraps another one.
 //
 // A response that ends too early is Truncated. Who knows that there was no response at all, and so
 // that the connection was lost, returns an Error.

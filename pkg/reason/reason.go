@@ -165,7 +165,8 @@ func descriptions() map[Reason]Description { //nolint:funlen // a table
 		AboveCapacity: {"the CPU usage is above the capacity in the node's status",
 			"if the node has more CPUs, restart its kubelet, or correct the capacity of the virtual node"},
 		OtherPod: {"the kubelet's sample is of an earlier pod of the same name, or may be",
-			"wait until the containers of that pod have ended; if there is none, check the start times of the kubelet"},
+			"wait until the containers of that pod have ended, and if the node's clock was set back, for up to 10 minutes; " +
+				"if there is no such pod, check the start times of the kubelet"},
 
 		PodNotFound:  {"the pod does not exist", "check its name and namespace"},
 		PodPending:   {"the pod is pending", "see its events with kubectl describe pod"},

@@ -27,9 +27,8 @@ const (
 // plan is what to do before the next regular scrape of a node to get missing Amounts early.
 type plan struct {
 	wait time.Duration // until an early scrape; 0: there is none
-	// Whether to fetch the summary, whose kubelet-reported rates can be served meanwhile. Once it was fetched: whether
-	// such a rate is still missing.
-	summary bool
+	// Whether a kubelet-reported rate, which the summary has, could be served meanwhile.
+	missesKubeletRate bool
 }
 
 // newPlan returns the plan after a scrape whose response arrived at the given time. The early
@@ -42,7 +41,7 @@ func newPlan(missing []usage.Missing, arrived usage.Time, minWindow time.Duratio
 		if arrived.Sub(m.Since) > giveUpAfter {
 			continue
 		}
-		p.summary = p.summary || m.KubeletRate
+		p.missesKubeletRate = p.missesKubeletRate || m.KubeletRate
 		if wait := waitFor(m, arrived, minWindow); p.wait == 0 || wait < p.wait {
 			p.wait = wait
 		}

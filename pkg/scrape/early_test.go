@@ -18,7 +18,7 @@ func TestPlan(t *testing.T) { // rule 4
 	}
 	unsampled := usage.Missing{Since: now}
 	later := func(wait time.Duration) plan { return plan{wait: wait} }
-	withSummary := func(wait time.Duration) plan { return plan{wait: wait, summary: true} }
+	withSummary := func(wait time.Duration) plan { return plan{wait: wait, missesKubeletRate: true} }
 
 	for _, tc := range []struct {
 		name    string

@@ -18,7 +18,7 @@ func (s *Scraper) reschedule(t *target, took time.Duration, failures int, p plan
 		return
 	}
 	now := time.Since(s.started)
-	t.warm = t.warm || failures > 0 || !p.summary || now-t.since >= giveUpAfter
+	t.warm = t.warm || failures > 0 || !p.missesKubeletRate || now-t.since >= giveUpAfter
 	if t.isActive && now-t.lastRead >= activeFor {
 		s.deactivate(t)
 	}

@@ -275,12 +275,12 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 	var p plan
 	if err == nil {
 		p = newPlan(report.Missing, arrived, s.MinWindow)
-		p.summary = p.summary && !timing.Slow // a late summary does not repeat the samples
-		if p.summary && !t.summaryFetched {
+		p.missesKubeletRate = p.missesKubeletRate && !timing.Slow // a late summary does not repeat the samples
+		if p.missesKubeletRate && !t.summaryFetched {
 			t.summaryFetched = true
 			p = s.fetchSummary(ctx, t, p)
 		} else {
-			t.summaryFetched = p.summary
+			t.summaryFetched = p.missesKubeletRate
 		}
 	}
 	s.reschedule(t, result.Took, now.Failures, p)

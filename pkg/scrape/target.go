@@ -24,7 +24,7 @@ type target struct {
 	timer    *time.Timer        // nil until Run
 	cancel   context.CancelFunc // cancels what is running; nil until Run
 	warm     bool               // it has the first metrics that its kubelet can provide soon, or its scrape failed
-	lastDue  time.Duration      // when the last scrape that has begun was due
+	lastDue  time.Duration      // when the last scrape that has begun was due; before the first one: long ago
 	took     time.Duration      // by the last scrape that has ended
 	failing  bool               // whether that failed
 	isActive bool
@@ -35,7 +35,7 @@ type target struct {
 	due            time.Duration // since Scraper.started
 	kind           Kind          // of the scrape at due
 	early          *rate.Limiter // of early scrapes
-	summaryFetched bool          // at most once while Amounts are missing
+	summaryFetched bool          // since its rates are missing: they are fetched once
 	log            failure.Log
 
 	mu      sync.Mutex

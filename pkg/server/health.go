@@ -66,7 +66,7 @@ type firstMetrics struct {
 	warmedUp func() bool // reports whether the nodes have the first metrics that can be had
 
 	mu    sync.Mutex
-	since time.Time // when required was met; zero if it is not met yet
+	since time.Time // when a check first found required met; zero: none has
 	met   bool
 }
 
