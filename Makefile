@@ -28,14 +28,14 @@ export CGO_ENABLED := 0
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# download = folders with a go.mod, flags
-download = @(cd test && $(GO) build -o $(CURDIR)/bin/deps ./cmd/deps) && GOPROXY="$$MODULE_PROXY" bin/deps $(2) $(1)
+# download = flags and folders with a go.mod, variables
+download = @(cd test && $(GO) build -o $(CURDIR)/bin/deps ./cmd/deps) && GOPROXY="$$MODULE_PROXY" $(2) bin/deps $(1)
 
 DEPS ?= deps # empty: somebody has made them
 deps: ## download all that demo, test and race need; the other targets download what only they need
 	@[ "$$(uname)" = Linux ] || { echo "demo, test and race need Linux; make plugin does not" >&2; exit 1; }
-	$(call download,. test test/conformance test/tools/controlplane test/tools/kubectl test/tools/crds,\
-	  -debian $(CACHE)/debian -skipped bin/skipped)
+	$(call download,-debian $(CACHE)/debian -skipped bin/skipped \
+	  . test test/conformance test/tools/controlplane test/tools/kubectl test/tools/crds)
 
 quick: ## after each change: the unit tests of the server that it can affect
 	$(call download,.)
@@ -133,6 +133,7 @@ helm: # without the rest of the control plane, whose cached packages it shares
 GENERATED := charts/kube-vitals/README.md charts/kube-vitals/values.schema.json manifests pkg/api/openapi THIRD_PARTY_LICENSES
 generate: helm ## update manifests/, the chart's README and schema, the OpenAPI document, and THIRD_PARTY_LICENSES
 	$(call download,. test test/tools/lint)
+	$(call download,.,GOOS=windows) # whose licences count, too
 	$(GO) generate ./pkg/api/openapi
 	cd test && $(GO) run ./chart ../charts/kube-vitals && $(GO) run ./cmd/licenses ..
 	$(call tool,lint) helm-docs --chart-search-root charts --log-level warning
@@ -146,9 +147,7 @@ demo: programs build plugin ## a cluster with 20 simulated nodes, kubectl top an
 
 NODES  ?= $(if $(filter reaction autoscalers,$(ONLY)),32,1000)
 bench: programs build ## measure the cost with NODES simulated nodes; ONLY=reaction, slow and others: docs/dev/measurements.md
-ifeq ($(ONLY),)
-	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
-endif
+	$(if $(ONLY),,$(GO) test -run '^$$' -bench . -benchmem ./pkg/...)
 	cd test && $(GO) run ./bench -server $(or $(SERVER),$(CURDIR)/bin/kube-vitals) -nodes $(NODES) -rounds $(or $(ROUNDS),3) \
 	  $(if $(ONLY),-only $(ONLY)) $(if $(BESIDE),-beside $(BESIDE)) \
 	  $(if $(filter scale,$(ONLY)),-csv $(SCALING).csv) $(FLAGS)
