@@ -142,12 +142,17 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestAddressTypes checks that spaces and empty elements have no effect.
+// TestAddressTypes checks that spaces, empty elements, and commas at which helm has split the list have no effect.
 func TestAddressTypes(t *testing.T) {
-	c, err := parse("--kubelet-preferred-address-types= InternalIP, ExternalIP ,,Hostname")
-	want := []string{"InternalIP", "ExternalIP", "Hostname"}
-	if err != nil || !slices.Equal(c.Kubelet.AddressTypes, want) {
-		t.Errorf("got %q, %v, want %q", c.Kubelet.AddressTypes, err, want)
+	for _, args := range [][]string{
+		{"--kubelet-preferred-address-types= InternalIP, ExternalIP ,,Hostname"},
+		{"--kubelet-insecure-tls", "--kubelet-preferred-address-types=InternalIP", "ExternalIP", "Hostname", "--v=2"},
+	} {
+		c, err := parse(args...)
+		want := []string{"InternalIP", "ExternalIP", "Hostname"}
+		if err != nil || !slices.Equal(c.Kubelet.AddressTypes, want) {
+			t.Errorf("got %q, %v, want %q", c.Kubelet.AddressTypes, err, want)
+		}
 	}
 }
 
@@ -234,6 +239,8 @@ func TestErrors(t *testing.T) {
 			"unknown flag: --logtostderr; remove it: the log is written to stderr", "--stderrthreshold; remove it"},
 		"--nonsense": {
 			"unknown flag: --nonsense; see --help"},
+		"--kubelet-preferred-address-types=InternalIP --v=2 Hostname": {`unexpected argument "Hostname"; see --help`},
+		"--kubelet-preferred-address-types=InternalIP Hostnam":        {`"Hostnam" is not a type of node addresses`},
 		"stray": {
 			`unexpected argument "stray"; see --help`},
 		"--metric-resolution=banana": {

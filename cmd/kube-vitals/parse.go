@@ -11,6 +11,7 @@ import (
 // parse parses the command line and adds all errors in it. A flag with an invalid value keeps its
 // previous one, so that validation reports no second error.
 func (o *options) parse(args []string) {
+	args = o.joinLists(args)
 	o.addUnknownFlags(args)
 	set := func(flag *pflag.Flag, value string) error {
 		before := flag.Value.String()
@@ -30,6 +31,25 @@ func (o *options) parse(args []string) {
 	for _, arg := range o.all.Args() {
 		o.errorf("unexpected argument %q; see --help", arg)
 	}
+}
+
+// joinLists joins a list with the arguments that follow it and are no flags: helm splits --set args={--flag=A,B} at the
+// comma. metrics-server ignores such arguments.
+func (o *options) joinLists(args []string) (joined []string) {
+	isList := false
+	for _, arg := range args {
+		if isList && arg != "" && !strings.HasPrefix(arg, "-") {
+			joined[len(joined)-1] += "," + arg
+			continue
+		}
+		name, _, hasValue := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		isList = false
+		if flag := o.all.Lookup(name); flag != nil && hasValue {
+			_, isList = flag.Value.(pflag.SliceValue)
+		}
+		joined = append(joined, arg)
+	}
+	return joined
 }
 
 // removedLogFlags are flags that old command lines of metrics-server have. Its new versions reject them, too.

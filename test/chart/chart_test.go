@@ -364,12 +364,14 @@ func TestForeignNames(t *testing.T) {
 		"hostNetwork=true": "hostNetwork.enabled", "hostNetwork=false": "hostNetwork.enabled",
 		"image.registry=docker.io": "image.repository", "image.pullSecrets={x}": "imagePullSecrets",
 		"service.ports.https=443": "service.port", "service.targetPort=4443": "containerPort", "replicaCount=2": "replicas",
+		"securePort=4443": "containerPort", "command={metrics-server}": "args", "labels.a=b": "commonLabels",
+		"tls.args={--v=2}": "args", "service.metrics=true": "metrics",
 		"podSecurityContext.enabled=true": "podSecurityContext", "securityContext.enabled=false": "securityContext",
 		"livenessProbe.enabled=false": "the whole livenessProbe", "readinessProbe.enabled=true": "the whole readinessProbe",
 		"startupProbe.enabled=false": "the whole startupProbe",
 	} {
 		path, _, _ := strings.Cut(set, "=")
-		path = strings.TrimSuffix(path, ".https")
+		path = strings.TrimSuffix(strings.TrimSuffix(path, ".https"), ".a")
 		_, err := helm(t, setValues(set)...)
 		if want := path + " is a value of another chart: set " + want; err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got error %v, want %s", err, want)
@@ -403,6 +405,7 @@ func TestNotes(t *testing.T) {
 		selfSigned         = "does not verify the serving certificate. tls.type=kube-vitals verifies it."
 		skipped            = "remove apiService.insecureSkipTLSVerify"
 		undrainable        = "The PodDisruptionBudget allows no eviction"
+		small              = "The limit of memory is too low"
 		budget             = "podDisruptionBudget.enabled=true,podDisruptionBudget."
 	)
 	folder := filepath.Join(t.TempDir(), "kube-vitals")
@@ -430,6 +433,9 @@ func TestNotes(t *testing.T) {
 		"args={--kubelet-insecure-tls,--kubelet-insecure-tls=false}":          {pin},
 		"kubelet.insecureTLS=true,args={--kubelet-insecure-tls=false}":        {pin},
 		"kubelet.tls=pin,args={--kubelet-insecure-tls=false}":                 {pinned},
+		"resources.limits.memory=99Mi":                                        {pin, small},
+		"resources.limits.memory=100Mi":                                       {pin},
+		"resources.limits=null":                                               {pin},
 		"tls.type=self-signed":                                                {pin, selfSigned},
 		"apiService.insecureSkipTLSVerify=true":                               {pin, skipped},
 		"tls.type=self-signed,apiService.insecureSkipTLSVerify=true":          {pin, selfSigned},
@@ -440,7 +446,7 @@ func TestNotes(t *testing.T) {
 		text, err := helm(t, args...)
 		must(t, err)
 		notes := strings.Join(strings.Fields(string(text)), " ")
-		for _, part := range []string{unverifiedKubelets, pin, pinned, selfSigned, skipped, undrainable} {
+		for _, part := range []string{unverifiedKubelets, pin, pinned, selfSigned, skipped, undrainable, small} {
 			if got, want := strings.Contains(notes, part), slices.Contains(want, part); got != want {
 				t.Errorf("%s: got notes with %q: %t, want %t", values, part, got, want)
 			}

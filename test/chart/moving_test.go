@@ -103,6 +103,8 @@ func TestMovingValues(t *testing.T) {
 			"ServiceAccount kube-system/metrics": {"secrets.0.name": "s", "metadata.annotations.a": "b"}},
 		"foreign-account": {account: nil, deployment: {pod + "serviceAccountName": "shared"},
 			"ClusterRoleBinding system:kube-vitals": {"subjects.0.name": "shared"}},
+		"args-comma": {deployment: {arg + "4": "--kubelet-insecure-tls",
+			arg + "5": "--kubelet-preferred-address-types=InternalIP,Hostname,ExternalIP", arg + "6": "--v=2"}},
 		"resources": {deployment: {
 			container + "resources.limits":                  m{"cpu": "200m", "memory": "500Mi"},
 			container + "livenessProbe.initialDelaySeconds": 60.0, container + "livenessProbe.httpGet.path": "/livez",

@@ -304,7 +304,8 @@ does not begin with - is the value of the flag before it. --set args.0=FLAG make
 {{- if hasPrefix "-" . }}
 {{- $flags = append $flags . }}
 {{- else if $flags }}
-{{- $flags = append (initial $flags) (printf "%s=%s" (last $flags) .) }}
+{{- /* A second value continues a list, as in --set args={--flag=A,B}, which helm splits at the comma. */}}
+{{- $flags = append (initial $flags) (printf "%s%s%s" (last $flags) (contains "=" (last $flags) | ternary "," "=") .) }}
 {{- else if hasPrefix "/" . }}
 {{- fail (printf "args and defaultArgs: %s is not a flag: remove it" .) }}
 {{- else }}

@@ -24,7 +24,7 @@ single value are in values.schema.json.
 {{- end }}
 {{- $creates := or (eq $tlsType "kube-vitals") (and (has $tlsType (list "helm" "cert-manager")) (not (include "kube-vitals.unverified" .))) }}
 {{- if and $creates (include "kube-vitals.hasFlag" (dict "root" . "names" "tls-cert-file|tls-private-key-file")) }}
-{{- fail (printf "tls.type=%s creates the serving certificate, and args name another one by --tls-cert-file: remove the flag, or set tls.type=existingSecret and tls.existingSecret.name, or keep the flag, and set tls.type=self-signed and apiService.caBundle" $tlsType) }}
+{{- fail (printf "tls.type=%s creates the serving certificate, and args name another one by --tls-cert-file: remove the flag, or set tls.type=existingSecret and tls.existingSecret.name, or keep the flag, and set tls.type=self-signed. The API server verifies your certificate only for SERVICE.NAMESPACE.svc, with existingSecret, or with apiService.caBundle" $tlsType) }}
 {{- end }}
 {{- if $v.apiService.caBundle }}
 {{- if eq $tlsType "kube-vitals" }}
@@ -164,7 +164,8 @@ in Bitnami's values.yaml, have no effect, unless they are booleans.
   "podAntiAffinityPreset" "topologySpreadConstraints or affinity" "nodeAffinityPreset" "affinity"
   "commonAnnotations" "podAnnotations, deploymentAnnotations and those of each section"
   "image.registry" "image.repository with the registry" "image.pullSecrets" "imagePullSecrets" "service.ports" "service.port"
-  "replicaCount" "replicas" "service.targetPort" "containerPort"
+  "replicaCount" "replicas" "service.targetPort" "containerPort" "securePort" "containerPort" "command" "args"
+  "labels" "commonLabels" "tls.args" "args" "service.metrics" "metrics"
   "hostNetwork" "hostNetwork.enabled" "podSecurityContext.enabled" "podSecurityContext without it, or to null,"
   "securityContext.enabled" "securityContext without it, or to null," "startupProbe.enabled" "the whole startupProbe, or null,"
   "livenessProbe.enabled" "the whole livenessProbe, or null," "readinessProbe.enabled" "the whole readinessProbe, or null," }}
