@@ -241,6 +241,7 @@ func TestErrors(t *testing.T) {
 			"unknown flag: --nonsense; see --help"},
 		"--kubelet-preferred-address-types=InternalIP --v=2 Hostname": {`unexpected argument "Hostname"; see --help`},
 		"--kubelet-preferred-address-types=InternalIP Hostnam":        {`"Hostnam" is not a type of node addresses`},
+		"--authorization-always-allow-paths=/livez,/readyz /metrics":  {`unexpected argument "/metrics"; see --help`},
 		"stray": {
 			`unexpected argument "stray"; see --help`},
 		"--metric-resolution=banana": {

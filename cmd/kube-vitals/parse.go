@@ -11,7 +11,7 @@ import (
 // parse parses the command line and adds all errors in it. A flag with an invalid value keeps its
 // previous one, so that validation reports no second error.
 func (o *options) parse(args []string) {
-	args = o.joinLists(args)
+	args = joinAddressTypes(args)
 	o.addUnknownFlags(args)
 	set := func(flag *pflag.Flag, value string) error {
 		before := flag.Value.String()
@@ -33,20 +33,17 @@ func (o *options) parse(args []string) {
 	}
 }
 
-// joinLists joins a list with the arguments that follow it and are no flags: helm splits --set args={--flag=A,B} at the
-// comma. metrics-server ignores such arguments.
-func (o *options) joinLists(args []string) (joined []string) {
-	isList := false
+// joinAddressTypes joins the types of addresses with the arguments that follow them and are no flags: helm splits --set
+// args={--kubelet-preferred-address-types=A,B} at the comma, and metrics-server ignores B. Other lists have values of
+// any text, so what follows them is an error.
+func joinAddressTypes(args []string) (joined []string) {
+	isJoined := false
 	for _, arg := range args {
-		if isList && arg != "" && !strings.HasPrefix(arg, "-") {
+		if isJoined && arg != "" && !strings.HasPrefix(arg, "-") {
 			joined[len(joined)-1] += "," + arg
 			continue
 		}
-		name, _, hasValue := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-		isList = false
-		if flag := o.all.Lookup(name); flag != nil && hasValue {
-			_, isList = flag.Value.(pflag.SliceValue)
-		}
+		isJoined = strings.HasPrefix(arg, "--kubelet-preferred-address-types=")
 		joined = append(joined, arg)
 	}
 	return joined

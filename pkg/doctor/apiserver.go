@@ -136,7 +136,8 @@ func (a *APIService) Unavailable() string {
 
 // leadsWith reports whether two APIServices lead to the same Service.
 func (a *APIService) leadsWith(other *APIService) bool {
-	return a.Spec.Service != nil && other.Spec.Service != nil && *a.Spec.Service == *other.Spec.Service
+	one, two := a.Spec.Service, other.Spec.Service
+	return one != nil && two != nil && one.Namespace == two.Namespace && one.Name == two.Name
 }
 
 // GetAPIService reads the APIService of a version of metrics.k8s.io.
@@ -241,12 +242,11 @@ func (d *doctor) checkElsewhere(c Check, a *APIService) []Check {
 	if d.beside || d.isProviders(a) {
 		return c.Warn(runsBeside, "%s", seen)
 	}
-	for _, version := range versions() { // a provider that had one version, and registers ours, too
-		if other := d.apiServices[version]; d.isProviders(other) && other.leadsWith(a) {
-			p = providersNow
-			p.Cure += "\nkubectl annotate apiservice " + command.Name(a.Metadata.Name, "NAME") + " helm.sh/resource-policy=keep"
-			return c.Warn(p, "%s", seen)
-		}
+	// A provider that had v1beta1, and registers v1, too, or somebody who led ours there.
+	if other := d.apiServices["v1beta1"]; d.isProviders(other) && other.leadsWith(a) && a.Unavailable() == "" {
+		p = elsewhereWithProvider
+		p.Cure += "\nkubectl annotate apiservice " + command.Name(a.Metadata.Name, "NAME") + " helm.sh/resource-policy=keep"
+		return c.Fail(p, "%s", seen)
 	}
 	if d.target.Kind == KubeVitals {
 		p.Cure += fmt.Sprintf("; then run\nkubectl patch apiservice %s --type=merge "+
@@ -271,7 +271,7 @@ func (d *doctor) isProviders(a *APIService) bool {
 // version returns the one to read metrics from: that of autoscalers, unless a provider has it.
 func (d *doctor) version() string {
 	list := versions()
-	if d.isProviders(d.apiServices[list[0]]) && d.apiServices[list[1]] != nil {
+	if d.isProviders(d.apiServices[list[0]]) && d.target.serves(d.apiServices[list[1]]) {
 		return list[1]
 	}
 	return list[0]

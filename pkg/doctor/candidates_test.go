@@ -127,22 +127,48 @@ func TestBesideV1(t *testing.T) {
 	}
 }
 
-// TestBesideBothVersions examines kube-vitals with v1 only after the provider, which had v1beta1, has registered v1,
-// too: no advice takes either from it.
+// TestBesideBothVersions examines kube-vitals after another server has taken a version of its release. If a provider
+// that had v1beta1 has registered v1, too, no advice takes either from it.
 func TestBesideBothVersions(t *testing.T) {
-	w := newWorld(t)
-	w.spec("v1beta1")["service"].(map[string]any)["name"] = "metrics-server"
-	w.takeOver("v1")
-	report, text := w.examine(t)
-	if report.Server.Kind != KubeVitals || strings.Contains(text, "kubectl patch") ||
-		strings.Count(text, "kubectl annotate") != 1 ||
-		!strings.Contains(text, "kubectl annotate apiservice v1.metrics.k8s.io helm.sh/resource-policy=keep") {
-		t.Errorf("got\n%s", text)
+	const keep, patch = "kubectl annotate apiservice v1.metrics.k8s.io helm.sh/resource-policy=keep",
+		"kubectl patch apiservice "
+	theirs := func(w *world, version string) {
+		w.spec(version)["service"].(map[string]any)["name"] = "metrics-server"
 	}
-	for _, c := range report.Checks {
-		if c.ID == "apiservice" && (c.Status != Warning || c.Reason != "apiservice-elsewhere") {
-			t.Errorf("got %+v", c)
-		}
+	for name, tt := range map[string]struct {
+		change func(*world)
+		want   string // a command
+	}{
+		"v1, which a provider serves": {func(w *world) {
+			theirs(w, "v1beta1")
+			w.takeOver("v1")
+		}, keep},
+		"v1, with the port of the release": {func(w *world) {
+			theirs(w, "v1beta1")
+			w.takeOver("v1")
+			w.spec("v1")["service"].(map[string]any)["port"] = 8443
+		}, keep},
+		"v1, which metrics-server does not serve": {func(w *world) {
+			theirs(w, "v1beta1")
+			w.takeOver("v1")
+			delete(w.objects[apiservices+"v1.metrics.k8s.io"].(map[string]any), "status")
+		}, patch + "v1.metrics.k8s.io"},
+		"v1 only": {func(w *world) { w.takeOver("v1") }, patch + "v1.metrics.k8s.io"},
+		"v1beta1, by one that added v1": {func(w *world) {
+			theirs(w, "v1")
+			w.takeOver("v1beta1")
+		}, patch + "v1beta1.metrics.k8s.io"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			tt.change(w)
+			report, text := w.examine(t)
+			commands := strings.Count(text, "kubectl patch") + strings.Count(text, "kubectl annotate")
+			if report.Server.Kind != KubeVitals || commands != 1 || !strings.Contains(text, tt.want) ||
+				report.Summary[Failed] == 0 {
+				t.Errorf("want %s, got\n%s", tt.want, text)
+			}
+		})
 	}
 }
 

@@ -46,9 +46,10 @@ var (
 	runsBeside = Problem{"apiservice-elsewhere",
 		"leave it if kube-vitals runs beside that server on purpose (apiService.versions=[v1], or create=false); " +
 			"otherwise, this names who owns the metrics API, and what to do\nkubectl vitals preflight"}
-	providersNow = Problem{"apiservice-elsewhere",
-		"leave it to that server, which has the other version, too: upgrade the release with apiService.create=false; " +
-			"before that, this lets the object stay without it"}
+	elsewhereWithProvider = Problem{"apiservice-elsewhere",
+		"kubectl vitals preflight names who owns v1beta1, which leads to the same server. If that is the provider of the " +
+			"cluster, leave it this version, too: let the object stay by this command, and then upgrade the release with " +
+			"apiService.create=false"}
 	apiServiceUnavailable = Problem{"apiservice-unavailable", "see the other checks; it follows its cause by some seconds"}
 	apiServerRejected     = Problem{"api-server-rejected", "check the CAs (see aggregation), and restart kube-vitals"}
 	serverUnreachable     = Problem{"server-unreachable",

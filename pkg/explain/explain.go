@@ -160,8 +160,8 @@ func (m *moment) waiting(r reason.Reason, what string, facts *store.Facts) (find
 		return finding{}, false
 	}
 	if facts.SampledAt == 0 {
-		return newFinding(r, "%s was first reported %s ago, without CPU and memory; metrics are expected within %s",
-			what, short(age), seconds(m.overall.Startup-age)), true
+		return newFinding(r, "%s was first reported %s ago, and has had no sample of both CPU and memory yet; metrics are "+
+			"expected within %s", what, short(age), seconds(m.overall.Startup-age)), true
 	}
 	return newFinding(r, "the first sample of %s arrived %s ago; metrics need a second one, and are expected within %s",
 		what, short(age), seconds(m.overall.Startup-age)), true

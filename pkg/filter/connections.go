@@ -144,7 +144,7 @@ func (l *Listener) victim() *conn {
 	return victim
 }
 
-// give ends what take has begun. The listener's mutex must be locked.
+// give ends what takeAndUnlock has begun. The listener's mutex must be locked.
 func (c *conn) give(n int64) {
 	c.listener.taken -= n
 	if c.client.taken -= n; c.client.taken == 0 && c.listener.clients[c.address] == c.client {

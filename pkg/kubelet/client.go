@@ -186,8 +186,8 @@ func dateOf(header http.Header) usage.NodeTime {
 	return usage.NodeAt(date)
 }
 
-// Forget removes a node and closes its connection. A Fetch that has begun keeps another one: when it has returned,
-// call Forget again.
+// Forget removes a node and closes its connection. If a Fetch for it runs, which may open another one, Forget must be
+// called again when that has returned.
 func (c *Client) Forget(node string) {
 	c.mu.Lock()
 	t := c.nodes[node]

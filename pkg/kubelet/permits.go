@@ -18,8 +18,8 @@ const (
 )
 
 // permits bounds how many requests are in an expensive phase at the same time. It bounds work, not
-// waits: a request that computes keeps its permit, and one that waits for its kubelet when it has had the permit
-// for permitTimeout returns it and continues without. Kubelets that are slow or hang
+// waits: a request that computes keeps its permit, and one that waits for its kubelet when it has had
+// the permit for permitTimeout returns it and continues without. Kubelets that are slow or hang
 // therefore do not delay the requests to others. When more requests are due than the processors can
 // serve at once, the first ones complete while the others queue, so that they do not all time out.
 type permits chan struct{}

@@ -35,7 +35,7 @@ type target struct {
 	due            time.Duration // since Scraper.started
 	kind           Kind          // of the scrape at due
 	early          *rate.Limiter // of early scrapes
-	summaryFetched bool          // since its rates are missing: they are fetched once
+	summaryFetched bool          // whether it was fetched since its rates have been missing
 	log            failure.Log
 
 	mu      sync.Mutex

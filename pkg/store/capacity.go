@@ -23,7 +23,7 @@ func (c *capacity) limit(status uint64) uint64 {
 	return max(status, 2*c.shown)
 }
 
-// learn adds the outcome of observing the node's sample: whether there is a new Amount. It raises the limit in the arrival and reports
+// learn adds whether the node's sample has led to a new Amount. It raises the limit in the arrival and reports
 // true if the sample shows that the status is wrong; it must be observed again then.
 func (c *capacity) learn(hasNew bool, a *arrival) bool {
 	switch {

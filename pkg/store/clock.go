@@ -52,9 +52,9 @@ type nodeClock struct {
 	jumpedAt   usage.Time // when the last jump was noticed; 0: never
 	beforeJump bounds     // of all responses before that jump
 
-	// A clock that was set back is ambiguous until it has passed the times that it shows for the second time, but at
-	// most for maxAmbiguity, also if it is set forwards before: a start time does not show which of two containers started first. 0: it never was
-	// set back.
+	// A clock that was set back is ambiguous until it has passed the times that it shows for the second
+	// time, but for maxAmbiguity at most, also if it is set forwards before: a start time does not show which of two
+	// containers started first. 0: it never was set back.
 	ambiguousUntil usage.Time
 
 	aheadAt usage.Time // when a sample was last ahead of its response's Date; 0: never

@@ -24,8 +24,8 @@ type podStart struct {
 	state    ContainerState
 	now      usage.NodeTime // what the node's clock shows
 	earliest usage.NodeTime // no container of the pod can have started before
-	// The start is known, and can be by the clock that the node has now. One that is more than usage.MaxLead ahead is by
-	// a clock that was set back since, by more than maxAmbiguity or before this process has seen it.
+	// The start is known, and, unless the clock is ambiguous, at most usage.MaxLead ahead of it: a later one is by a
+	// clock that was set back since, by more than maxAmbiguity or before this process has seen it.
 	isComparable bool
 	// Another pod of the name was removed, and the samples may be of that: this one has not started, or start times are
 	// ambiguous.

@@ -43,9 +43,9 @@ type series struct {
 	sampled    bool  // whether prev is set
 	untimed    bool  // whether prev.At is a usage.Time, see usage.Sample
 	hasAmount  bool  // whether amount belongs to this series
-	isNew      bool  // whether it may have a mean since its start: no scrape of before can have missed it; false once sampled
+	isNew      bool  // whether the first sample may have a mean since the start: the container did not run before
 	startFell  bool  // whether the series started because the start time fell
-	isProven   bool  // whether the start in the API server does not contradict that prev is of that pod, see node.checkOwner
+	isProven   bool  // whether prev is of the pod in the API server, as far as its start shows, see node.checkOwner
 	olderCount uint8 // consecutive samples that were older than prev
 	prevIs     beforeJump
 }

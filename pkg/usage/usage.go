@@ -2,7 +2,7 @@
 // is served (Amount, Node, Pod, Container), and the formula that derives one from the other (Rate).
 //
 // A Time is by our clock, a NodeTime by that of a node. pkg/store estimates how far the clock of a node
-// is ahead, and converts between the two. Elsewhere, ByClock takes the clocks for equal.
+// is ahead, and converts between the two. Elsewhere, ByClock(0) takes the clocks for equal.
 //
 // It does no I/O, reads no clock, and imports only the standard library. docs/numbers.md explains the
 // rules of the numbers to users.

@@ -304,8 +304,9 @@ does not begin with - is the value of the flag before it. --set args.0=FLAG make
 {{- if hasPrefix "-" . }}
 {{- $flags = append $flags . }}
 {{- else if $flags }}
-{{- /* A second value continues a list, as in --set args={--flag=A,B}, which helm splits at the comma. */}}
-{{- $flags = append (initial $flags) (printf "%s%s%s" (last $flags) (contains "=" (last $flags) | ternary "," "=") .) }}
+{{- /* helm splits --set args={--kubelet-preferred-address-types=A,B} at the comma. */}}
+{{- $isTypes := hasPrefix "--kubelet-preferred-address-types=" (last $flags) }}
+{{- $flags = append (initial $flags) (printf "%s%s%s" (last $flags) ($isTypes | ternary "," "=") .) }}
 {{- else if hasPrefix "/" . }}
 {{- fail (printf "args and defaultArgs: %s is not a flag: remove it" .) }}
 {{- else }}

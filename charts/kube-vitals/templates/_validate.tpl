@@ -24,7 +24,7 @@ single value are in values.schema.json.
 {{- end }}
 {{- $creates := or (eq $tlsType "kube-vitals") (and (has $tlsType (list "helm" "cert-manager")) (not (include "kube-vitals.unverified" .))) }}
 {{- if and $creates (include "kube-vitals.hasFlag" (dict "root" . "names" "tls-cert-file|tls-private-key-file")) }}
-{{- fail (printf "tls.type=%s creates the serving certificate, and args name another one by --tls-cert-file: remove the flag, or set tls.type=existingSecret and tls.existingSecret.name, or keep the flag, and set tls.type=self-signed. The API server verifies your certificate only for SERVICE.NAMESPACE.svc, with existingSecret, or with apiService.caBundle" $tlsType) }}
+{{- fail (printf "tls.type=%s creates the serving certificate, and args name another one by --tls-cert-file: remove the flag, or set tls.type=existingSecret and tls.existingSecret.name, or keep the flag, and set tls.type=self-signed. The API server verifies your certificate if it is for SERVICE.NAMESPACE.svc, and with existingSecret or apiService.caBundle only" $tlsType) }}
 {{- end }}
 {{- if $v.apiService.caBundle }}
 {{- if eq $tlsType "kube-vitals" }}
