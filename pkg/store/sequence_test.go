@@ -966,8 +966,8 @@ func clone(p usage.Pod) usage.Pod {
 func (r report) String() string {
 	s := fmt.Sprintf(" (summary %v, partial %v, date %v)", r.summary, r.partial, sinceT0(r.date))
 	for _, c := range append([]reported{{containerKey{container: "node"}, r.node}}, r.containers...) {
-		s += fmt.Sprintf(" %v has %04b: cpu %v at %s, started %s, rate %dm;", c.key, c.sample.Has,
-			c.sample.CPUSeconds, sinceT0(c.sample.At), sinceT0(c.sample.StartedAt), c.sample.Rate/1e6)
+		s += fmt.Sprintf(" %v has %04b: cpu %v at %s, memory %d, started %s, rate %dm;", c.key, c.sample.Has,
+			c.sample.CPUSeconds, sinceT0(c.sample.At), c.sample.Memory, sinceT0(c.sample.StartedAt), c.sample.Rate/1e6)
 	}
 	return s
 }

@@ -23,7 +23,7 @@ const otherFlags = " collect-interval disable disable-components disable-metrics
 // otherValues look like values of the chart but are not: keys of Secrets, fields of the configuration
 // of devices, and values of the charts of metrics-server.
 const otherValues = " tls.crt tls.key tls.caFile tls.serverName rbac.pspEnabled image.registry image.pullSecrets" +
-	" service.ports.https service.targetPort podDisruptionBudget.apiVersion source.helm "
+	" service.ports.https service.targetPort service.metrics tls.args podDisruptionBudget.apiVersion source.helm "
 
 // TestNamesExist checks that the flags, values, metrics, reasons, files, make targets and benchmarks
 // that documents name exist. A name of another program belongs into the lists above.
