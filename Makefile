@@ -77,9 +77,9 @@ E2E = cd test && $(GO) test -count=1
 e2e: programs build plugin ## run the built binary behind a real API server
 	$(E2E) -parallel 6 ./e2e/...
 
-matrix: build plugin ## make e2e with older versions of Kubernetes, or with that of KUBERNETES, for example 1.31
+matrix: build plugin ## make e2e with 1.31, 1.34 and 1.37 of Kubernetes, or with that of KUBERNETES
 	cd test/tools/kubernetes && for file in go v1.31; do GOPROXY="$$MODULE_PROXY" $(GO) list -modfile=$$file.mod -deps . >/dev/null || exit; done
-	for version in $(or $(KUBERNETES),1.31 1.34); do KUBERNETES=$$version $(MAKE) e2e || exit; done
+	for version in $(or $(KUBERNETES),1.31 1.34 1.37); do KUBERNETES=$$version $(MAKE) e2e || exit; done
 
 # The clients' versions are those of test/clients. npm downloads, so that this target is not offline.
 CLIENTS := $(CURDIR)/bin/clients
