@@ -7,7 +7,8 @@
 # After deps, nothing may read the network: the other commands run in a namespace that has none, if the machine allows
 # that. SEED makes the network bad (test/cmd/flaky): some responses of the module proxy break, and some never end.
 # usage: fresh.sh [-d FOLDER] [-s SEED] [TARGET...]
-# TARGET: deps, programs (the control plane), demo, again (demo from the caches), test; by default all, in this order
+# TARGET: deps, programs (the control plane), demo, again (demo from the caches), test; by default all, in this order.
+# lint, which downloads what only it needs, is run only if it is named.
 set -euo pipefail
 checkout=$(cd "$(dirname "$0")/.." && pwd)
 folder='' seed=''
@@ -91,6 +92,7 @@ for target in "${@:-deps}" $([ $# -gt 0 ] || echo programs demo again test); do
     programs) run programs "${offline[@]}" make programs DEPS= ;;
     demo | again) run "$target" "${offline[@]}" make demo ONCE=1 ;;
     test) run test "${offline[@]}" make test ;;
+    lint) run lint make lint ;;
     *) echo "fresh.sh: unknown target $target" >&2 && false ;;
   esac || status=$?
 done
