@@ -244,6 +244,9 @@ func (d *doctor) checkElsewhere(c Check, a *APIService) []Check {
 	}
 	// A provider that had v1beta1, and registers v1, too, or somebody who led ours there.
 	if other := d.apiServices["v1beta1"]; d.isProviders(other) && other.leadsWith(a) && a.Unavailable() == "" {
+		if a.Metadata.Annotations["helm.sh/resource-policy"] == "keep" { // the cure below was followed
+			return c.Warn(runsBeside, "%s", seen)
+		}
 		p = elsewhereWithProvider
 		p.Cure += "\nkubectl annotate apiservice " + command.Name(a.Metadata.Name, "NAME") + " helm.sh/resource-policy=keep"
 		return c.Fail(p, "%s", seen)
