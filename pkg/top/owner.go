@@ -27,7 +27,7 @@ const (
 // controllerOf returns the controller of an object, or nil. The Node that owns a static pod is none. Users who may
 // create the object choose all of it.
 func controllerOf(o metav1.Object) *metav1.OwnerReference {
-	c := metav1.GetControllerOf(o)
+	c := metav1.GetControllerOfNoCopy(o)
 	if c != nil && c.Kind == "Node" && c.APIVersion == "v1" {
 		return nil
 	}
