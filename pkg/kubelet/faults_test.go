@@ -67,9 +67,9 @@ func TestFaults(t *testing.T) {
 		"empty":                               {reason: reason.NoSamples},
 		"cut text":                            {}, // it is not defined where the text is cut
 		"duplicate series":                    {skipped: []usage.SkipReason{usage.Duplicate}},
-		"contradictory series":                {skipped: []usage.SkipReason{usage.Duplicate}},
+		"contradictory series":                {missing: usage.HasCPU, skipped: []usage.SkipReason{usage.Duplicate}},
 		"line without labels":                 {skipped: []usage.SkipReason{usage.NoIdentity}, partial: true},
-		"odd labels":                          {},
+		"odd labels":                          {skipped: []usage.SkipReason{usage.Malformed}, partial: true},
 		"NaN":                                 {missing: usage.HasCPU, skipped: []usage.SkipReason{usage.BadValue}},
 		"infinite":                            {missing: usage.HasCPU, skipped: []usage.SkipReason{usage.BadValue}},
 		"negative":                            {missing: usage.HasMemory, skipped: []usage.SkipReason{usage.BadValue}},

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
 
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -257,13 +256,5 @@ func printable(text string, limit int) string {
 	if len(text) > limit {
 		text, suffix = strings.ToValidUTF8(text[:limit], ""), "…"
 	}
-	return strings.Map(func(r rune) rune {
-		switch {
-		case unicode.IsSpace(r):
-			return ' '
-		case !unicode.IsPrint(r):
-			return '\uFFFD'
-		}
-		return r
-	}, text) + suffix
+	return reason.Printable(text) + suffix
 }

@@ -14,7 +14,6 @@ package decode
 import (
 	"errors"
 	"time"
-	"unicode/utf8"
 
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -40,7 +39,7 @@ func checkNames(names ...[]byte) (r usage.SkipReason, ok bool) {
 			return usage.NoIdentity, false
 		case len(name) > maxNameBytes:
 			return usage.OverLimit, false
-		case !utf8.Valid(name):
+		case !reason.IsPrintable(name):
 			return usage.Malformed, false
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/kube-vitals/kube-vitals/internal/sim/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
@@ -361,6 +362,9 @@ func badName(names ...string) (_ usage.SkipReason, bad bool) {
 		}
 		if len(name) > maxNameBytes {
 			return usage.OverLimit, true
+		}
+		if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			return usage.Malformed, true
 		}
 	}
 	return 0, false

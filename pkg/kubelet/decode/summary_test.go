@@ -55,8 +55,8 @@ func TestSummary(t *testing.T) {
 		{`{"node":null,"pods":[{"containers":[` + named("a") + `],"cpu":5,"podRef":` + podP + `}]}`, onlyA},
 		{"\r\n\t { \"pods\" : [ " + podOf(podP, named("a")+" \n") + " ] } \n\n", onlyA},
 		{podsOf(podOf(`{"n\u0061me":"\u0070","\u006eamespace":"n"}`,
-			named(`\u00fc\u20AC\ud83d\ude00\u0000ü€😀\"\\\n`))),
-			withCPU("n/p/ü€😀\x00ü€😀\"\\\n")},
+			named(`\u00fc\u20AC\ud83d\ude00ü€😀\"\\`))),
+			withCPU("n/p/ü€😀ü€😀\"\\")},
 		{podsOf(podOf(podP, named(long[:253]))), withCPU("n/p/" + long[:253])},
 
 		{`{"node":{"nodeName":"node1","cpu":5},"pods":[` + podA + `]}`, onlyA.asPartial().skipping(usage.Malformed)},
@@ -77,6 +77,7 @@ func TestSummary(t *testing.T) {
 		{skipped(podOf(podQ, `{"name":""}`, named("b"))), onlyA.asPartial().skipping(usage.NoIdentity)},
 		{skipped(podOf(`{"namespace":"n"}`, named("b"))), onlyA.asPartial().skipping(usage.NoIdentity)},
 		{skipped(podOf("null", named("b"))), onlyA.asPartial().skipping(usage.NoIdentity)},
+		{skipped(podOf(podQ, named("b"), named(`c\u001b[2J`))), onlyA.asPartial().skipping(usage.Malformed)},
 		{skipped(podOf(podQ, named("b"), named(long))), onlyA.asPartial().skipping(usage.OverLimit)},
 		{skipped(podOf(`{"name":"`+long+`","namespace":"n"}`, named("b"))), onlyA.asPartial().skipping(usage.OverLimit)},
 		{skipped(`{"podRef":` + podQ + `,"containers":[` + strings.Repeat("{},", maxPodContainers) + "{}]}"),

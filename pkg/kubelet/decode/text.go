@@ -184,6 +184,7 @@ func (d *Text) dropContainer(r usage.SkipReason, l *containerLabels) int {
 // labels. Bytes are limited to an int64, the type of the API.
 func (d *Text) sample(s *usage.Sample, seen *fieldSet, b []byte) {
 	if !d.markSeen(seen) {
+		d.checkSecond(s, b)
 		return
 	}
 	field := d.metric.field
@@ -213,6 +214,18 @@ func (d *Text) sample(s *usage.Sample, seen *fieldSet, b []byte) {
 		s.Has |= usage.HasSwap
 	case fieldStart:
 		s.StartedAt = d.startTime(v.Float)
+	}
+}
+
+// checkSecond drops the CPU counter of a container if another line has another one. A kubelet that runs two pods of one
+// name reports the counters and memory of both, but one start time: the Prometheus library drops a second value only if
+// both have the same time, or none. So nothing shows which of them are of the same container.
+func (d *Text) checkSecond(s *usage.Sample, b []byte) {
+	if d.metric != (metric{subjectContainer, fieldCPU}) {
+		return
+	}
+	if v, _, ok := ParseValue(b); !ok || v.Float != s.CPUSeconds {
+		s.Has, s.Loss = s.Has&^usage.HasCPU, usage.LostOwner
 	}
 }
 

@@ -86,6 +86,9 @@ func (r *textReference) line(kind metric, line *dto.Metric, value float64) {
 	series := fmt.Sprintf("%v %q %q %q", kind, labels["namespace"], labels["pod"], labels["container"])
 	if r.seen[series] {
 		r.skip(usage.Duplicate)
+		if kind == (metric{subjectContainer, fieldCPU}) && value != s.CPUSeconds { // of another pod of the name
+			s.Has, s.Loss = s.Has&^usage.HasCPU, usage.LostOwner
+		}
 		return
 	}
 	r.seen[series] = true
@@ -186,9 +189,10 @@ func TestTextLikeExpfmt(t *testing.T) {
 			// The same labels in another form, and others that look the same.
 			inCPU("a", "1") + memName + ` { pod="a", namespace="n", x="y", container="c" } 2`,
 			inCPU(`a\\b`, "1") + inMem(`a\\b`, "2"), inCPU(`a\\n`, "1") + inMem(`a\nn`, "2"), inCPU("a", "1") + inMem("aa", "2"),
-			// Of duplicates, the first one counts, even if it is invalid.
+			// Of duplicates, the first one counts, even if it is invalid. Two counters of a container count as none.
 			inCPU("a", "1") + inCPU("a", "2") + inMem("a", "3") + inCPU("a", "4"),
 			inCPU("a", "NaN") + inCPU("a", "2") + inMem("a", "3"),
+			inCPU("a", "1") + inCPU("a", "1") + inMem("a", "3") + inMem("a", "4"),
 			inCPU("a", "1") + "resource_scrape_error 0\nresource_scrape_error 1",
 			inCPU("a", "1 1795205767486") + inMem("a", "2 1795205767000"),
 		},
