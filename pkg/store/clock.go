@@ -49,8 +49,8 @@ type nodeClock struct {
 	last     bounds // of the last response alone
 	dateless bool   // whether that response had no Date header
 
-	jumpedAt   usage.Time // when the last jump was noticed; 0: never
-	beforeJump bounds     // of all responses before that jump
+	jumpedAt     usage.Time // when the last jump was noticed; 0: never
+	boundsBefore bounds     // of all responses before that jump
 
 	// A clock that was set back is ambiguous until it has passed the times that it shows for the second
 	// time, but for maxAmbiguity at most, also if it is set forwards before: a start time does not show which of two
@@ -81,7 +81,7 @@ func (c *nodeClock) observe(s *usage.Scrape, maxAge time.Duration) (jumped bool)
 		return false
 	}
 	if c.known && !c.noteContradiction(next, elapsed, s.At) {
-		c.jumpedAt, c.beforeJump, jumped = s.At, c.bounds, true
+		c.jumpedAt, c.boundsBefore, jumped = s.At, c.bounds, true
 		if next.max < c.min {
 			until := max(c.ambiguousUntil, s.At).Add(c.max - next.min)
 			c.ambiguousUntil = min(until, s.At.Add(maxAmbiguity))
@@ -123,7 +123,7 @@ func (c *nodeClock) isAmbiguous(now usage.Time) bool { return now < c.ambiguousU
 // it. By the clock before the jump, it would be from the future, or older than the previous sample, which
 // is 0 if that is not by this clock.
 func (c *nodeClock) isAfterJump(at, prev usage.NodeTime) bool {
-	return at.AheadOf(c.jumpedAt) > c.beforeJump.max || at < prev
+	return at.AheadOf(c.jumpedAt) > c.boundsBefore.max || at < prev
 }
 
 // ourTime returns when the clock showed a time.

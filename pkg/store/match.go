@@ -62,8 +62,8 @@ func (n *node) groupByPod() {
 
 // mayRun reports whether a container that a scrape does not mention still belongs to its pod. Kubelets omit
 // running containers if the runtime fails to read them, and those that wait for a restart
-// (kubernetes#83504), so the API server decides. One that waits is kept for the last whole snapshot only:
-// it must have been part of one that has not expired, which it also was if it has no rate yet since a restart.
+// (kubernetes#83504), so the API server decides. One that waits is kept until its last Amount
+// expires, so that the pod's last whole snapshot stays: asOf is that of the last Amount, also after a restart.
 func (n *node) mayRun(c *container, scrape *usage.Scrape) bool {
 	if n.config.State == nil {
 		return scrape.Partial && scrape.At.Sub(c.lastSeen) <= n.config.MaxSampleAge

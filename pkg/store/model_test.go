@@ -81,6 +81,7 @@ type modelNode struct {
 	lost         usage.Loss            // why the last sample could not be used
 	lostOf       map[podKey]loss       // the same of a container of each pod
 	changed      map[podKey]bool       // whether a container has ended since, or has a new metric
+	misses       map[podKey]bool       // whether the last scrape had nothing of a container that can be used
 }
 
 type modelContainer struct {
@@ -262,7 +263,7 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 			n.self.next(r.node, in)
 		}
 	}
-	n.lost, n.lostOf = in.lost, map[podKey]loss{}
+	n.lost, n.lostOf, n.misses = in.lost, map[podKey]loss{}, map[podKey]bool{}
 
 	isOfRemoved := func(c reported) bool { // 9
 		at, removed := n.removed[c.key.podKey]
@@ -290,6 +291,10 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 			reported.sample, c.absent = usage.Sample{Loss: why}, false
 		}
 		c.next(reported.sample, in)
+		if (in.lost != usage.NotLost || !has(reported.sample, usage.HasCPU|usage.HasMemory)) &&
+			!slices.Contains(ended, reported.key) {
+			n.misses[reported.key.podKey] = true // 7
+		}
 		lost, known := n.lostOf[reported.key.podKey]
 		if in.lost != usage.NotLost && (!known || lost.of.known && (!c.known || c.asOf < lost.of.asOf)) {
 			n.lostOf[reported.key.podKey] = loss{in.lost, reported.key.container, c}
@@ -304,7 +309,7 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 		// 7, 9: a container that a scrape does not mention has ended if the API server says so.
 		state := m.state(n.name, key)
 		if state.Running || state.Alive && r.at.Sub(c.asOf) <= m.maxAge {
-			after[key] = c
+			after[key], n.misses[key.podKey] = c, true
 			continue
 		}
 		n.ended[key], c.endedAt, n.changed[key.podKey] = c, r.at, true
@@ -423,7 +428,7 @@ func (n *modelNode) snapshot() {
 		slices.Sort(names)
 		s := &usage.Pod{Namespace: key.namespace, Name: key.name}
 		var oldest metric
-		whole := true
+		whole := !n.misses[key]
 		for _, name := range names {
 			c := n.containers[containerKey{key, name}].metric
 			whole = whole && c.known
@@ -607,7 +612,7 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		in.lost = usage.LostZero // 6: not known
 	case v.incomparable > 0:
 		left := v.incomparable - 1
-		if in.jumped && (s.At.AheadOf(in.at) > in.node.highestBefore || elapsed < 0 && !v.jumpedTwice) {
+		if in.afterJump() && (s.At.AheadOf(in.node.jumpedAt) > in.node.highestBefore || elapsed < 0 && !v.jumpedTwice) {
 			left = 0 // it cannot be from before the jump
 		}
 		v.restart(s, in)
@@ -714,7 +719,6 @@ func (v *metric) refuse(s usage.Sample, nanocores float64, in *incoming) {
 			isSteady := in.capacity == 0 || nanocores <= rateFactor*float64(in.capacity)
 			if nanocores > 0 && !in.isTooMuch(nanocores, elapsed) && isSteady {
 				r.StartedAt, r.Untimed = s.StartedAt, s.Untimed
-				v.proven = false
 				if v.restart(r, in); v.incomparable == 0 {
 					v.next(s, in)
 				}
@@ -723,6 +727,7 @@ func (v *metric) refuse(s usage.Sample, nanocores float64, in *incoming) {
 		}
 	}
 	v.refused, in.excess, in.lost = s, uint64(min(nanocores, math.MaxInt64)), usage.LostExcess
+	v.proven = false // the next one may be of another container, too
 }
 
 // isOther reports whether the start time shows another container (4).

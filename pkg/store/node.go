@@ -62,6 +62,7 @@ type podReport struct {
 	snapshot   *usage.Pod   // the last complete one; nil: there was none
 	hash       uint32       // of the key
 	changed    bool         // whether the containers or their Amounts have changed since the snapshot
+	misses     bool         // whether the last scrape had no sample of one of the containers that could be used
 	lost       usage.Loss   // why the last scrape had no sample of one of the containers that could be used
 	lostOf     *container   // that container, if lost is set; of several, the one with the oldest Amount
 }
@@ -112,7 +113,7 @@ func (n *node) put(scrape *usage.Scrape, counts *counts) usage.Report {
 	if scrape.At.Sub(n.completeAt) > n.config.MaxSampleAge {
 		n.completeAt = 0
 	}
-	scrape, hasRemoved := n.withoutStale(scrape)
+	scrape, hasRemoved := n.withoutStale(n.withoutUnknown(scrape))
 	n.observeNode(scrape, a)
 	matched := n.matchContainers(scrape)
 	n.observeContainers(scrape, a)
@@ -145,7 +146,10 @@ func (n *node) observeNode(scrape *usage.Scrape, a *arrival) {
 // observeContainers adds the samples of a scrape, after matchContainers.
 func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) {
 	for _, r := range n.reports {
-		r.lost = usage.NotLost
+		r.lost, r.misses = usage.NotLost, false
+	}
+	for _, c := range n.containers[len(scrape.Containers):] { // not mentioned, see mayRun
+		c.pod.misses = true
 	}
 	for i := range scrape.Containers {
 		c, s := n.containers[i], &scrape.Containers[i].Sample
@@ -160,6 +164,8 @@ func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) {
 		if c.observe(s, a) {
 			c.pod.changed = true
 		}
+		isForeign := len(a.foreign) > 0 && a.foreign[len(a.foreign)-1] == c
+		c.pod.misses = c.pod.misses || !isForeign && (!s.Complete() || a.lost != usage.NotLost)
 		if a.lost != usage.NotLost && (c.pod.lost == usage.NotLost || c.amountAt() < c.pod.lostOf.amountAt()) {
 			c.pod.lost, c.pod.lostOf = a.lost, c
 		}

@@ -39,7 +39,7 @@ func (n *node) podStart(c *container, a *arrival) podStart {
 	isAmbiguous := n.clock.isAmbiguous(a.at)
 	p.mayBeOther = isRemoved && (isAmbiguous || !p.state.Running && p.state.EarliestStart == 0)
 	p.isComparable = p.state.EarliestStart != 0 && (isAmbiguous || p.state.EarliestStart.Sub(p.now) <= usage.MaxLead)
-	p.earliest = p.state.EarliestStart
+	p.earliest = p.state.EarliestStart // isEarlier below compares with this one; the exceptions after it only lower it
 	// A proven sample with a start that is not earlier shows that this kubelet reports starts of containers, not the
 	// pod's creation.
 	if startCounts := isRemoved || c.isProven && c.prev.startedAt != 0 && !p.isEarlier(c.prev); !startCounts {

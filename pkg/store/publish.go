@@ -94,7 +94,7 @@ func snapshotBatch(ready []*podReport, clock *nodeClock) {
 }
 
 // isReady reports whether a new snapshot is possible: something has changed, and every container
-// has an Amount.
+// has an Amount, and none that is older than the scrape before while others have new ones.
 func (r *podReport) isReady() bool {
-	return r.changed && !slices.ContainsFunc(r.containers, func(c *container) bool { return !c.hasAmount })
+	return r.changed && !r.misses && !slices.ContainsFunc(r.containers, func(c *container) bool { return !c.hasAmount })
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// After maxOlder consecutive older samples, the node's clock is assumed to
-// have been set back, although the offset did not show it.
+// After maxOlder consecutive older samples, the node's clock is assumed to have been set back, although the offset did
+// not show it.
 const maxOlder = 3
 
 // reading is the part of a sample that the next sample is compared with. The store keeps one for
@@ -113,8 +113,8 @@ func (s *series) observe(cur *usage.Sample, a *arrival) bool {
 func (s *series) startsOver(cur *usage.Sample, a *arrival) (startsOver, fromZero bool) {
 	switch {
 	case !s.sampled:
-		// If it was reported without a value before it started, it is older than its start shows. sampledAt is exact to
-		// a dateUnit.
+		// If a scrape mentioned it, without a value, before the start time that it shows now, that start time is too late:
+		// cAdvisor moves it. sampledAt is exact to a dateUnit.
 		age, _ := cur.Age()
 		return true, s.isNew && a.clock.sampledAt(cur, a.at).Sub(s.since) <= age+2*dateUnit
 	case s.prevIs != notBeforeJump:
@@ -194,7 +194,6 @@ func (s *series) refuse(cur *usage.Sample, amount usage.Amount, a *arrival) bool
 	if refused := s.history.refused; refused.At != 0 {
 		next, verdict := usage.Rate(refused, cur, a.config.MaxSampleAge, a.capacity)
 		if verdict == usage.Fresh && next.CPUNanocores > 0 && usage.IsWithin(next.CPUNanocores, a.capacity) {
-			s.isProven = false // the counter may be that of another container
 			s.restart(&usage.Sample{
 				At: refused.At, CPUSeconds: refused.CPUSeconds, StartedAt: cur.StartedAt, Untimed: cur.Untimed,
 			}, a)
@@ -203,6 +202,7 @@ func (s *series) refuse(cur *usage.Sample, amount usage.Amount, a *arrival) bool
 		amount = next
 	}
 	s.history.refused = cur.Reading()
+	s.isProven = false // the counter may be that of another container, so the owner of the next sample is checked
 	a.lost, a.excess = usage.LostExcess, amount.CPUNanocores
 	return false
 }
@@ -224,7 +224,7 @@ func (s *series) beforeJumpOf(cur *usage.Sample, a *arrival) beforeJump {
 		if s.prevIs == longBeforeJump {
 			prev = 0
 		}
-		if a.jumped && a.clock.isAfterJump(cur.At, prev) {
+		if a.jumpedRecently() && a.clock.isAfterJump(cur.At, prev) {
 			return notBeforeJump
 		}
 		return maybeBeforeJump
