@@ -1,25 +1,20 @@
 package view
 
 import (
-	"time"
-
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
-
-// startDelay is how long a kubelet may report a pod without a container that has started.
-const startDelay = 30 * time.Second
 
 // isCurrent reports whether the snapshot of a pod is that of the containers that the API server
 // shows: it has each of them that runs, at least one, and was sampled after all of them had started. Other
 // snapshots are those of its init containers, of only some of its containers, or of a deleted pod
 // of the same name. A pod without container statuses counts as current.
 //
-// A container that has just been restarted is ignored: until it has metrics, the last metrics of the
-// whole pod are served, unless they have init or debug containers instead. The times of an ambiguous snapshot cannot be
-// compared.
+// A container that was restarted after the snapshot is ignored: until it has metrics, the last metrics of the
+// whole pod are served. They have no init or debug containers instead, nor beside the last values of containers that do
+// not run. The times of an ambiguous snapshot cannot be compared.
 func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
-	reported, missesRestarted := 0, false
+	reported, runs, missesRestarted := 0, false, false
 	rest := pod.Containers // both are sorted by name
 	for i := range o.Containers {
 		c := &o.Containers[i]
@@ -30,6 +25,7 @@ func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
 		if isReported {
 			reported++
 		}
+		runs = runs || c.Running
 		switch {
 		case !c.Running:
 		case isReported:
@@ -37,14 +33,15 @@ func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
 			if !c.Restarted && !pod.Ambiguous && c.StartedAt != 0 && lead > 0 && lead < usage.MaxLead {
 				return false
 			}
-		case !c.Restarted || pod.At >= c.StartedAt.Add(startDelay) && !pod.Ambiguous:
+		case !c.Restarted || pod.At >= c.StartedAt && !pod.Ambiguous:
 			return false
 		default:
 			missesRestarted = true
 		}
 	}
-	if missesRestarted && reported < len(pod.Containers) && !pod.Ambiguous {
-		return false
+	hasOthers := reported < len(pod.Containers)
+	if hasOthers && (!runs || missesRestarted && !pod.Ambiguous) {
+		return len(o.Containers) == 0
 	}
 	return len(o.Containers) == 0 || reported > 0
 }
