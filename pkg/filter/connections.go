@@ -21,13 +21,16 @@ const (
 	// bufferMemory is what TLS keeps of each byte that the client sent until its first request, such as the name of the
 	// server and the buffer for messages (TestHandshakeMemory).
 	bufferMemory = 3
+	// maxLight is what an address takes at most that is not the first to suffer: that of a node, whose kubelet probes.
+	maxLight = 4 * connectionMemory
 )
 
 // Listener bounds the memory of connections and of the requests on them:
 //
 //   - It counts them by the client's address, and by the /64 of an IPv6 address, from the first byte on.
 //   - When all take more than a limit, it closes connections of the address that takes most: those that have not
-//     started a request for longest. So others always get a place, such as probes.
+//     started a request for longest. If no address takes more than maxLight, it closes those of all addresses. So others
+//     always get a place, such as probes, also if an attacker has many addresses.
 //   - The front proxy does not count: see WithRequestLimits.
 //   - What a client sends until a request starts counts, too, in addition to what it received. What is kept of the
 //     handshake, such as the client's certificates, counts until the connection ends.
@@ -41,9 +44,10 @@ type Listener struct {
 	limit        int64 // in bytes
 	logClosed    rate.Sometimes
 
-	mu      sync.Mutex
-	taken   int64
-	clients map[netip.Prefix]*client
+	mu          sync.Mutex
+	taken       int64
+	clients     map[netip.Prefix]*client
+	connections list.List // of *conn, of all clients, in the order of client.connections
 }
 
 // client is what one address has.
@@ -73,7 +77,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		c.client = &client{}
 		l.clients[c.address] = c.client
 	}
-	c.place = c.client.connections.PushBack(c)
+	c.place, c.placeOfAll = c.client.connections.PushBack(c), l.connections.PushBack(c)
 	c.takeAndUnlock(connectionMemory)
 	return c, nil
 }
@@ -97,10 +101,11 @@ type conn struct {
 	trusted  atomic.Bool
 
 	// Protected by the listener's mutex:
-	place      *list.Element // nil: it does not count
-	unanswered int64         // bytes that were read since a request started, less those that were written
-	received   int64         // bytes until the first request
-	kept       int64         // memory of the handshake; 0: no request has started
+	place      *list.Element // among those of the client; nil: it does not count
+	placeOfAll *list.Element
+	unanswered int64 // bytes that were read since a request started, less those that were written
+	received   int64 // bytes until the first request
+	kept       int64 // memory of the handshake; 0: no request has started
 	closed     bool
 }
 
@@ -125,7 +130,7 @@ func (c *conn) takeAndUnlock(n int64) {
 	}
 }
 
-// victim returns the connection to close; nil: none. No address suffers that takes at most an equal share, since
+// victim returns the connection to close; nil: none. It is none while no address takes more than an equal share, since
 // requests whose connections are closed may take the rest until they end. The mutex must be locked.
 func (l *Listener) victim() *conn {
 	if l.taken <= l.limit {
@@ -140,7 +145,11 @@ func (l *Listener) victim() *conn {
 	if most.taken*int64(len(l.clients)) <= l.limit {
 		return nil
 	}
-	victim, _ := most.connections.Front().Value.(*conn)
+	connections := &most.connections
+	if most.taken <= maxLight {
+		connections = &l.connections
+	}
+	victim, _ := connections.Front().Value.(*conn)
 	return victim
 }
 
@@ -156,7 +165,8 @@ func (c *conn) give(n int64) {
 func (c *conn) leave() (n int64) {
 	if c.place != nil {
 		c.client.connections.Remove(c.place)
-		c.place = nil
+		c.listener.connections.Remove(c.placeOfAll)
+		c.place, c.placeOfAll = nil, nil
 		n = connectionMemory + byteMemory*c.unanswered + c.kept
 		c.give(n)
 	}
@@ -190,6 +200,7 @@ func (c *conn) begin(n, certificates int64) (end func(), open bool) {
 		return func() {}, !c.closed
 	}
 	c.client.connections.MoveToBack(c.place)
+	c.listener.connections.MoveToBack(c.placeOfAll)
 	c.give(byteMemory * c.unanswered)
 	c.unanswered = 0
 	before := c.kept

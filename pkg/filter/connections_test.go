@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,10 +51,18 @@ func accept(t *testing.T, l *Listener, dialed chan<- net.Conn, address string) *
 	return accepted.(*conn)
 }
 
-// TestConnectionsAreShared opens connections to a listener that has memory for four without requests, and checks
+// TestConnectionsAreShared opens connections to a listener that has memory for eight without requests, and checks
 // which are closed.
 func TestConnectionsAreShared(t *testing.T) {
-	const most = 4
+	const most = 8
+	// dial returns n addresses that begin with a text.
+	dial := func(n int, begin string) (addresses []string) {
+		for i := range n {
+			addresses = append(addresses, fmt.Sprint(begin, i+1))
+		}
+		return addresses
+	}
+	const one, other, third = "10.0.0.1:", "10.0.0.2:", "10.0.0.3:"
 	for name, test := range map[string]struct {
 		dial   []string // addresses, in this order
 		after  int      // so many were dialed, requests is the order of the connections' requests
@@ -61,21 +70,26 @@ func TestConnectionsAreShared(t *testing.T) {
 		size   int64 // of each request, which does not end
 		want   []int // those that are closed
 	}{
-		"one address": {dial: []string{"10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3", "10.0.0.1:4", "10.0.0.1:5"},
+		"one address": {dial: dial(9, one), want: []int{0}},
+		"the heaviest": {dial: slices.Concat(dial(3, one), dial(5, other), dial(1, third)),
+			want: []int{3}},
+		"a /64": {dial: slices.Concat([]string{"[2001:db8::1]:1"}, dial(5, "[2001:db8:0:1::1]:"), dial(3, one)),
+			want: []int{1}},
+		"the same in IPv6": {dial: slices.Concat(dial(3, one), dial(3, other), dial(2, "[::ffff:10.0.0.2]:"), dial(1, third)),
+			want: []int{3}},
+		"no request":          {dial: dial(9, one), after: 8, starts: []int{0}, want: []int{1}},
+		"the earlier request": {dial: dial(9, one), after: 8, starts: []int{3, 2, 0, 1, 4, 5, 6, 7}, want: []int{3}},
+		"requests count": {dial: slices.Concat(dial(4, one), dial(3, other)),
+			after: 7, starts: []int{0, 0}, size: connectionMemory, want: []int{1}},
+
+		// No address is heavy, so the connections without a request for longest are closed, of whichever address.
+		"many addresses": {dial: []string{"10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1", "10.0.0.4:1", "10.0.0.5:1", "10.0.0.6:1",
+			"10.0.0.7:1", "10.0.0.8:1", "10.0.0.9:1", "10.0.0.10:1"}, want: []int{0, 1}},
+		"many addresses, and the first has a request": {dial: []string{"10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1", "10.0.0.4:1",
+			"10.0.0.5:1", "10.0.0.6:1", "10.0.0.7:1", "10.0.0.8:1", "10.0.0.9:1"}, after: 8, starts: []int{0}, want: []int{1}},
+		"a handshake beside many addresses": {dial: []string{"10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1", "10.0.0.4:1",
+			"10.0.0.5:1", "10.0.0.6:1", "10.0.0.7:1", "10.0.0.8:1"}, after: 8, starts: []int{7}, size: connectionMemory / 2,
 			want: []int{0}},
-		"the heaviest": {dial: []string{"10.0.0.1:1", "10.0.0.2:2", "10.0.0.2:3", "10.0.0.2:4", "10.0.0.3:5"},
-			want: []int{1}},
-		"a /64": {dial: []string{"[2001:db8::1]:1", "[2001:db8:0:1::1]:1", "[2001:db8:0:1::2]:1", "10.0.0.1:1", "10.0.0.2:5"},
-			want: []int{1}},
-		"the same in IPv6": {dial: []string{"10.0.0.1:1", "10.0.0.2:2", "[::ffff:10.0.0.2]:3", "10.0.0.3:4", "10.0.0.4:5"},
-			want: []int{1}},
-		"no request": {dial: []string{"10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3", "10.0.0.1:4", "10.0.0.1:5"},
-			after: 4, starts: []int{0}, want: []int{1}},
-		"the earlier request": {dial: []string{"10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3", "10.0.0.1:4", "10.0.0.1:5"},
-			after: 4, starts: []int{3, 2, 0, 1}, want: []int{3}},
-		"requests count": {dial: []string{"10.0.0.1:1", "10.0.0.2:2", "10.0.0.2:3"},
-			after: 3, starts: []int{0, 0},
-			size: connectionMemory, want: []int{0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dialed := make(chan net.Conn, 1)
@@ -129,9 +143,9 @@ func TestNumberOfConnections(t *testing.T) {
 // of addresses with an equal share, and that others cannot take more.
 func TestEqualSharesAreKept(t *testing.T) {
 	dialed := make(chan net.Conn, 1)
-	l := NewListener(testenv.Listener(dialed), time.Hour, 4*connectionMemory)
+	l := NewListener(testenv.Listener(dialed), time.Hour, 16*connectionMemory)
 	heavy := accept(t, l, dialed, "10.0.0.1:1")
-	end, _ := heavy.begin(10*connectionMemory, 0)
+	end, _ := heavy.begin(40*connectionMemory, 0)
 	if !heavy.closed {
 		t.Error("the connection of a request that takes too much is open")
 	}
@@ -139,9 +153,14 @@ func TestEqualSharesAreKept(t *testing.T) {
 	if one.closed || other.closed {
 		t.Error("a connection of an address with an equal share was closed")
 	}
+	for range 4 {
+		if accept(t, l, dialed, "10.0.0.3:2"); other.closed {
+			t.Error("a connection of an address with an equal share was closed")
+		}
+	}
 	again := accept(t, l, dialed, "10.0.0.3:2")
 	if one.closed || !other.closed || again.closed {
-		t.Errorf("closed: %t, %t, %t; want the earlier one of the address with two", one.closed, other.closed, again.closed)
+		t.Errorf("closed: %t, %t, %t; want the earliest one of the address with six", one.closed, other.closed, again.closed)
 	}
 	if end(); accept(t, l, dialed, "10.0.0.3:3").closed || again.closed {
 		t.Error("a connection was closed although there is memory")

@@ -33,7 +33,8 @@ const (
 
 // NewConfiguring returns a listener that accepts a request of this process before any connection of a client. The
 // library's http.Server can only be found in a request. WithRequestLimits recognizes that one by its connection, and
-// changes the settings of the server. The request is repeated until it succeeds: there may be no certificate yet.
+// changes the settings of the server. The request is repeated until it succeeds: the library
+// may not have loaded the certificate yet, or the machine may be too busy.
 func NewConfiguring(l net.Listener) net.Listener {
 	return &configuring{Listener: l, logFailed: rate.Sometimes{Interval: logInterval}}
 }
