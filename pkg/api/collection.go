@@ -87,7 +87,12 @@ func (c *collection) List(ctx context.Context, options *metainternalversion.List
 			return nil, err
 		}
 	}
+	done, err := takeTurn(ctx)
+	if err != nil {
+		return nil, err
+	}
 	objects := q.objects(c)
+	done()
 	estimate := newDemand(ctx) // of a page that may have other objects, and more containers
 	for _, o := range objects[:q.pageSize(len(objects))] {
 		estimate.add(o, 0)

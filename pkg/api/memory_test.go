@@ -282,6 +282,42 @@ func TestHostilePodTooLarge(t *testing.T) {
 	}
 }
 
+// TestSelectionsTakeTurns checks that a user who lists with selectors waits for their own lists, and no one else.
+func TestSelectionsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := fair.NewTurns(1)
+		of := func(ctx context.Context, user string) context.Context {
+			return context.WithValue(ctx, negotiatedKey{}, &negotiated{turns: turns, user: user, release: func() {}})
+		}
+		done, err := takeTurn(of(t.Context(), "a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		group := NewGroup(newConfig(), NewScheme(), serializer.NewCodecFactory(NewScheme()))
+		pods, ok := group.VersionedResourcesStorageMap["v1"]["pods"].(*collection)
+		if !ok {
+			t.Fatal("the storage of pods is not a collection")
+		}
+		list := func(user string) error {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := pods.List(of(ctx, user), &metainternalversion.ListOptions{})
+			return err
+		}
+		// Nothing of the pools of this test is left, which is what a list needs next.
+		if err := list("b"); !apierrors.IsTooManyRequests(err) {
+			t.Errorf("another user: got %v, want 429", err)
+		}
+		if err := list("a"); !apierrors.IsTimeout(err) {
+			t.Errorf("the same user: got %v, want a timeout", err)
+		}
+		done()
+		if err := list("a"); !apierrors.IsTooManyRequests(err) {
+			t.Errorf("after the first list: got %v, want 429", err)
+		}
+	})
+}
+
 // TestRefusedGrowth checks that memory returns to its pool once if a response turns out to need more, and there is
 // not enough.
 func TestRefusedGrowth(t *testing.T) {

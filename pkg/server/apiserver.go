@@ -100,7 +100,7 @@ func responseMemory(limit uint64) api.ResponseMemory {
 	if limit == 0 {
 		return api.ResponseMemory{Large: 128 << 20, Small: 64 << 20, Max: 1 << 30}
 	}
-	return api.ResponseMemory{Large: int64(limit / 8), Small: int64(limit / 16), Max: int64(limit / 2)}
+	return api.ResponseMemory{Large: int64(limit / 8), Small: int64(limit / 16), Max: int64(limit / 4)}
 }
 
 // nodezConfig returns what /nodez serves.

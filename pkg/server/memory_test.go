@@ -12,7 +12,7 @@ import (
 )
 
 func TestResponseMemory(t *testing.T) {
-	limited := api.ResponseMemory{Large: 128 << 20, Small: 64 << 20, Max: 512 << 20}
+	limited := api.ResponseMemory{Large: 128 << 20, Small: 64 << 20, Max: 256 << 20}
 	if got := responseMemory(1 << 30); got != limited {
 		t.Errorf("with a limit of 1 GiB: got %+v, want %+v", got, limited)
 	}
