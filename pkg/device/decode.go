@@ -187,8 +187,11 @@ func (d *decoder) add(resources []int, line []byte) error {
 	return nil
 }
 
-// markUnread notes that a pod has a device whose value of the resources is not known.
+// markUnread notes that a pod has a device whose value of the resources is not known. Names of other pods are not kept.
 func (d *decoder) markUnread(k key, resources []int) {
+	if !d.group.source.IsKnown(d.node, k.namespace, k.pod, k.container) {
+		return
+	}
 	for _, i := range resources {
 		d.unread[key{k.namespace, k.pod, "", i}] = true
 	}

@@ -189,6 +189,15 @@ func TestDecode(t *testing.T) {
 	}
 }
 
+// TestInvalidLinesOfOtherPodsAreNotKept has a line with a name that an exporter could send thousands of.
+func TestInvalidLinesOfOtherPodsAreNotKept(t *testing.T) {
+	d := newDecoder(t, testConfig)
+	const line = `u{namespace="n",pod="elsewhere",container="c"} `
+	if r, err := d.decode(strings.NewReader(line + "x\n" + line + "1\n" + line + "2\n")); err != nil || len(d.unread) > 0 {
+		t.Errorf("got %+v, %v, and kept %v", r, err, d.unread)
+	}
+}
+
 func TestFound(t *testing.T) {
 	r, err := newDecoder(t, testConfig).decode(strings.NewReader("v 1\n"))
 	if err != nil || !slices.Equal(r.series, []int{0, 1, 0}) {

@@ -48,7 +48,7 @@ func (g *group) fetch(ctx context.Context, t *target) (r *response, err error) {
 	ctx, cancel := context.WithTimeout(ctx, g.Timeout)
 	defer cancel()
 	if r, err = g.get(ctx, t); err != nil {
-		err = reason.Flatten(err, "%.1000s", err.Error()) // the exporter's text in it may be long
+		err = reason.Flatten(err, "%.1000s", reason.Printable(err.Error())) // the exporter's text in it may be long
 	}
 	return r, err
 }

@@ -155,7 +155,7 @@ func (c *client) query(ctx context.Context, k kind, emit func(*decode.Series)) (
 	decoded, err := c.read(request, emit)
 	if err != nil {
 		// OAuth 2.0 puts whole responses into its errors, so the text is cut.
-		return nil, reason.Flatten(err, "query %v at %s: %.1000s", k, c.url.Host, withoutURL(err).Error())
+		return nil, reason.Flatten(err, "query %v at %s: %.1000s", k, c.url.Host, reason.Printable(withoutURL(err).Error()))
 	}
 	return decoded, nil
 }

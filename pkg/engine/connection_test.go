@@ -91,6 +91,17 @@ func TestSlowOAuth2(t *testing.T) {
 	f.mustRefresh() // its connections have no deadline
 }
 
+// TestErrorsOfOAuth2ArePrintable has an OAuth2 server whose response would forge a line of the log.
+func TestErrorsOfOAuth2ArePrintable(t *testing.T) {
+	tokens := httptest.NewServer(respond(400, "text/plain", "no\nE0101 \x1b[31m"))
+	defer tokens.Close()
+	f := newFixture(t, "http: {oauth2: {client_id: a, client_secret: b, token_url: '"+tokens.URL+"'}}")
+	_, err := f.client.query(t.Context(), nodeCPU, func(*decode.Series) {})
+	if text := fmt.Sprint(err); !strings.Contains(text, "no E0101 \ufffd[31m") || strings.Contains(text, "\n") {
+		t.Errorf("got %q", text)
+	}
+}
+
 // TestRotatedFiles replaces the files that the configuration names, but not the configuration.
 func TestRotatedFiles(t *testing.T) {
 	dir := t.TempDir()

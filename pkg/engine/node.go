@@ -10,6 +10,7 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/engine/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/health"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -156,6 +157,9 @@ func (s *Source) containerOf(n *node, k kind, series *decode.Series, result *Res
 	case isKnown:
 	case len(name) > maxNameBytes:
 		result.Skipped[usage.OverLimit]++
+		return nil, Start{}
+	case !reason.IsPrintable(name):
+		result.Skipped[usage.Malformed]++
 		return nil, Start{}
 	case len(n.containers) >= s.MaxContainers:
 		n.overLimit = true

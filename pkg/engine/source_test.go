@@ -218,7 +218,7 @@ func TestEngineLosesRunningContainer(t *testing.T) {
 	f.set(func() { clear(f.series) })
 	f.put("app", "", -35, 4, -18, 4)
 	f.mustRefresh()
-	f.wantPod("app 0 17s, side 200 15s") // stands until it expires
+	f.wantPod("app 200 15s, side 200 15s") // stands until it expires
 }
 
 // TestLongNames limits the memory for names of containers that the API server does not know.
@@ -231,6 +231,17 @@ func TestLongNames(t *testing.T) {
 		t.Errorf("skipped %v, want 2 series over the limit", result.Skipped)
 	}
 	f.wantPod(longest + " 200 15s")
+}
+
+// TestNamesForTerminals has a name of a container that would control the terminals of those who read it.
+func TestNamesForTerminals(t *testing.T) {
+	f := newFixture(t, "")
+	f.put("app", "", -20, 1, -5, 4)
+	f.putCPU("container", "{container=\"\x1b[2J\",namespace=\"ns\",node=\"n1\",pod=\"web\"}", f.samples(-20, 1, -5, 4)...)
+	if result := f.mustRefresh(); result.Skipped[usage.Malformed] != 2 { // CPU and memory
+		t.Errorf("skipped %v, want 2 malformed series", result.Skipped)
+	}
+	f.wantPod("app 200 15s")
 }
 
 func TestDeletedPodIsNotServedAgain(t *testing.T) { // rule 9

@@ -8,10 +8,9 @@ import (
 	"io"
 	"math"
 	"strconv"
-	"strings"
 	"time"
-	"unicode"
 
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -125,21 +124,7 @@ type decoder struct {
 // short reads a string and keeps only its start. It may be logged.
 func (d *decoder) short() string {
 	text, _ := d.str()
-	return printable(text[:min(len(text), maxWarning)])
-}
-
-// printable returns text in one line without control characters: a line break would forge a line
-// of the log.
-func printable(text []byte) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case unicode.IsSpace(r):
-			return ' '
-		case !unicode.IsPrint(r):
-			return unicode.ReplacementChar
-		}
-		return r
-	}, string(text))
+	return reason.Printable(string(text[:min(len(text), maxWarning)]))
 }
 
 func (d *decoder) data() {
