@@ -379,12 +379,12 @@ func TestPods(t *testing.T) {
 		{"started before the clock was set back", func(w *world) {
 			w.pod().Containers[0] = running("app", -10*time.Minute)
 			w.report(facts("app", 4*time.Second, 4*time.Second), facts("proxy", time.Hour, 7*time.Second))
-		}, reason.PodStarting,
+		}, reason.NodeStarting,
 			`the first sample of container "app" arrived 4s ago; metrics need a second one, and are expected within 21s`},
 		{"a first sample without memory", func(w *world) {
 			w.pod().Containers[0] = running("app", -10*time.Minute)
 			w.report(never("app", 4*time.Second), facts("proxy", time.Hour, 7*time.Second))
-		}, reason.PodStarting, `container "app" was first reported 4s ago, and has had no sample of both CPU and memory ` +
+		}, reason.NodeStarting, `container "app" was first reported 4s ago, and has had no sample of both CPU and memory ` +
 			`yet; metrics are expected within 21s`},
 		{"the clock was set", func(w *world) {
 			w.report(facts("app", 4*time.Second, 4*time.Second), facts("proxy", 4*time.Second, 4*time.Second))

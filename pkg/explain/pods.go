@@ -209,7 +209,9 @@ func (m *moment) startingContainer(c container, node string) (finding, bool) {
 		return finding{}, false
 	}
 	r := reason.PodStarting
-	if known && age >= 2*m.overall.Startup { // kube-vitals is new to the node, or its clock was set
+	// Its start is ahead of the clock of the node if that was set back since.
+	isAhead := !known && c.State != nil && c.State.StartedAt != 0
+	if isAhead || known && age >= 2*m.overall.Startup { // or kube-vitals is new to the node
 		r = reason.NodeStarting
 	}
 	return m.waiting(r, named(c.Name), &c.Facts.Facts)
