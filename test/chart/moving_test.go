@@ -93,6 +93,9 @@ func TestMovingValues(t *testing.T) {
 		"no-priority": {deployment: {pod + "priorityClassName": nil}},
 		"service": {service: {"spec.ports.0.port": 8443.0, labels + `kubernetes\.io/cluster-service`: "true",
 			"metadata.annotations.a": "b"}, beta: {"spec.service.port": 8443.0}},
+		"integers-as-text": {service: {"spec.ports.0.port": 8443.0}, deployment: {"spec.replicas": 2.0,
+			"spec.revisionHistoryLimit": 3.0, pod + "terminationGracePeriodSeconds": 40.0,
+			container + "ports.0.containerPort": 4443.0, arg + "0": "--secure-port=4443"}},
 		"service-misindented": {service: {labels + `kubernetes\.io/cluster-service`: nil, "spec.ports.0.port": 443.0}},
 		"labels": {
 			deployment: {labels + "team": "platform", pod + "serviceAccountName": "metrics",
@@ -191,7 +194,7 @@ func TestMovingRefusals(t *testing.T) {
 // that each is about. It is empty for errors about other values, and about the state of the cluster.
 func failures(t *testing.T) map[string]string {
 	t.Helper()
-	call := regexp.MustCompile(`(?:fail|required) (?:\(printf )?"([^"]*)"`)
+	call := regexp.MustCompile(`(?:fail|required|append \$wrong) (?:\(printf )?"([^"]*)"`)
 	name := regexp.MustCompile(`--[a-z-]+|[a-zA-Z]+(?:\.[a-zA-Z]+)+`)
 	isPlaceholder := regexp.MustCompile(`%[a-z]`)
 	var theirs map[string]any

@@ -169,15 +169,17 @@ in Bitnami's values.yaml, have no effect, unless they are booleans.
   "hostNetwork" "hostNetwork.enabled" "podSecurityContext.enabled" "podSecurityContext without it, or to null,"
   "securityContext.enabled" "securityContext without it, or to null," "startupProbe.enabled" "the whole startupProbe, or null,"
   "livenessProbe.enabled" "the whole livenessProbe, or null," "readinessProbe.enabled" "the whole readinessProbe, or null," }}
+{{- $wrong := list }}
 {{- range $path, $cure := $names }}
 {{- $value := $.Values }}
 {{- range splitList "." $path }}
 {{- if kindIs "map" $value }}{{ $value = get $value . }}{{ else }}{{ $value = "" }}{{ end }}
 {{- end }}
 {{- if or (kindIs "bool" $value) (and $value (ne $path "hostNetwork")) }}
-{{- fail (printf "%s is a value of another chart: set %s instead" $path $cure) }}
+{{- $wrong = append $wrong (printf "%s is a value of another chart: set %s instead" $path $cure) }}
 {{- end }}
 {{- end }}
+{{- if $wrong }}{{ fail (join "; " $wrong) }}{{ end }}
 {{- end }}
 
 {{/*
