@@ -172,8 +172,14 @@ func (c *movingCluster) testServerSide(t *testing.T) {
 		"service": {"name": "kube-vitals", "namespace": "kube-system", "port": 443}}}`)
 	sync()
 	c.want(t, "moved", "v1.metrics.k8s.io kube-vitals  ", "v1beta1.metrics.k8s.io kube-vitals  CA")
+	c.kubectl(t, "annotate", "apiservice", "v1beta1.metrics.k8s.io", "helm.sh/resource-policy-",
+		"meta.helm.sh/release-name-", "meta.helm.sh/release-namespace-")
 	helm("uninstall", release)
 	c.want(t, "uninstalled", "v1.metrics.k8s.io kube-vitals  ", "v1beta1.metrics.k8s.io kube-vitals  CA")
 	sync()
 	c.want(t, "synchronized again", "v1.metrics.k8s.io kube-vitals  ", "v1beta1.metrics.k8s.io kube-vitals  CA")
+	const annotations = "--output=jsonpath={.metadata.annotations}"
+	if got := c.kubectl(t, "get", "apiservice", "v1beta1.metrics.k8s.io", annotations); strings.Contains(got, "helm.sh/") {
+		t.Errorf("got annotations %s, want none of helm", got)
+	}
 }
