@@ -11,7 +11,6 @@ require (
 	github.com/kube-vitals/kube-vitals v0.0.0-00010101000000-000000000000
 	github.com/kube-vitals/kube-vitals/test/conformance v0.0.0-00010101000000-000000000000
 	github.com/prometheus/procfs v0.21.1
-	go.uber.org/goleak v1.3.0
 	go.yaml.in/yaml/v3 v3.0.5
 	golang.org/x/net v0.62.0
 	golang.org/x/sys v0.49.0
@@ -62,6 +61,7 @@ require (
 	github.com/valyala/fastrand v1.1.0 // indirect
 	github.com/valyala/histogram v1.2.0 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
+	go.uber.org/goleak v1.3.0 // indirect
 	go.yaml.in/yaml/v2 v2.4.4 // indirect
 	golang.org/x/image v0.30.0 // indirect
 	golang.org/x/oauth2 v0.36.0 // indirect

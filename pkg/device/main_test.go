@@ -4,11 +4,12 @@ import (
 	"log/slog"
 	"testing"
 
-	"go.uber.org/goleak"
 	"k8s.io/klog/v2"
+
+	"github.com/kube-vitals/kube-vitals/internal/leaktest"
 )
 
 func TestMain(m *testing.M) {
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }

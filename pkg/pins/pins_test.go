@@ -12,11 +12,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/kube-vitals/kube-vitals/internal/leaktest"
 	"github.com/kube-vitals/kube-vitals/internal/sim"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) {
 	// The other handlers of errors sleep by the time of the last error, which is that of another bubble.
 	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // nodes are the nodes of the API server with their UIDs.

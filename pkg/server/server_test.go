@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/kube-vitals/kube-vitals/internal/leaktest"
 	"github.com/kube-vitals/kube-vitals/internal/sim/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/device"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
@@ -30,7 +31,7 @@ import (
 func TestMain(m *testing.M) {
 	os.Setenv("GOGC", "200") // or else each server would set a lower one, to save memory
 	debug.SetGCPercent(200)
-	goleak.VerifyTestMain(m,
+	leaktest.Main(m,
 		// The library starts its queues when it creates them, also if New fails later.
 		goleak.IgnoreAnyFunction("k8s.io/client-go/util/workqueue.(*delayingType[...]).waitingLoop"),
 		goleak.IgnoreAnyFunction("k8s.io/client-go/util/workqueue.(*Typed[...]).updateUnfinishedWorkLoop"),

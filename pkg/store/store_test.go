@@ -7,13 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/kube-vitals/kube-vitals/internal/leaktest"
 	"github.com/kube-vitals/kube-vitals/internal/sim/cases"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const (
 	maxAge     = 60 * time.Second

@@ -3,7 +3,7 @@ package kubelettest
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/kube-vitals/kube-vitals/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }

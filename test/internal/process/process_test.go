@@ -7,10 +7,10 @@ import (
 	"syscall"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/kube-vitals/kube-vitals/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestKillEndsTheProcessGroup(t *testing.T) {
 	dir := t.TempDir()
