@@ -100,7 +100,12 @@ func (c *collection) warnOfMissing(ctx context.Context, list *encode.List, mayGe
 	}
 	now := c.config.Now()
 	at := c.config.Clock.At(now)
+	done, err := takeTurn(ctx)
+	if err != nil {
+		return
+	}
 	selected := list.Select()
+	done()
 	var missing []*inventory.Object
 	for _, item := range c.items(selected, at) {
 		if item.Usage == nil {

@@ -74,7 +74,8 @@ func (m *moment) message(f finding) string {
 	why := m.overall.Describe(f.reason).Explain(f.err)
 	why.Problem, why.Detail, why.Command = f.text(), "", "" // kubelets choose details, and commands are for administrators
 	switch f.reason {
-	case reason.PodStarting, reason.NodeStarting, reason.EngineFailing: // the text has the time to wait, or the cure
+	// The text has the time to wait, or the cure, or promises nothing (lostOfPod).
+	case reason.PodStarting, reason.NodeStarting, reason.EngineFailing:
 		why.Cure = ""
 	}
 	return why.Error()

@@ -192,7 +192,7 @@ func (c *conn) exchange(n int64) {
 }
 
 // begin counts a request of n bytes until end is called, and until the connection ends what is kept of the handshake,
-// given the bytes of the client's certificates. It reports whether the connection is still open.
+// given the bytes of the client's certificates. It reports whether the connection was still open.
 func (c *conn) begin(n, certificates int64) (end func(), open bool) {
 	c.listener.mu.Lock()
 	if c.place == nil {

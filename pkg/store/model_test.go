@@ -336,7 +336,7 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 // of the name was removed and the next one has not started, or while the clock shows times for the second time, unless
 // the previous sample was proven to be of this one and has the same start time.
 func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *incoming) usage.Loss {
-	if c.proven && r.sample.StartedAt == c.since.StartedAt {
+	if c.proven && r.sample.StartedAt == c.since.StartedAt && c.refused.Has == 0 {
 		return usage.NotLost
 	}
 	inAPI := m.state(n.name, r.key)
@@ -727,7 +727,6 @@ func (v *metric) refuse(s usage.Sample, nanocores float64, in *incoming) {
 		}
 	}
 	v.refused, in.excess, in.lost = s, uint64(min(nanocores, math.MaxInt64)), usage.LostExcess
-	v.proven = false // the next one may be of another container, too
 }
 
 // isOther reports whether the start time shows another container (4).

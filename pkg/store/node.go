@@ -62,8 +62,8 @@ type podReport struct {
 	snapshot   *usage.Pod   // the last complete one; nil: there was none
 	hash       uint32       // of the key
 	changed    bool         // whether the containers or their Amounts have changed since the snapshot
-	misses     bool         // whether the last scrape had no sample of one of the containers that could be used
-	lost       usage.Loss   // why the last scrape had no sample of one of the containers that could be used
+	misses     bool         // whether one of the containers had no usable sample in the last scrape
+	lost       usage.Loss   // why one of the containers had no usable sample in the last scrape
 	lostOf     *container   // that container, if lost is set; of several, the one with the oldest Amount
 }
 
@@ -109,7 +109,7 @@ func (n *node) put(scrape *usage.Scrape, counts *counts) usage.Report {
 			c.markJumped()
 		}
 	}
-	a := &arrival{at: scrape.At, jumped: jumped, clock: &n.clock, config: n.config, counts: counts}
+	a := &arrival{at: scrape.At, clock: &n.clock, config: n.config, counts: counts}
 	if scrape.At.Sub(n.completeAt) > n.config.MaxSampleAge {
 		n.completeAt = 0
 	}
@@ -154,8 +154,9 @@ func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) {
 	for i := range scrape.Containers {
 		c, s := n.containers[i], &scrape.Containers[i].Sample
 		a.wasAway, c.lastSeen = c.lastSeen < n.scrapedAt, a.at
-		// In the steady state, a sample is of the pod in the API server because the previous one is.
-		staysProven := c.isProven && s.StartedAt == c.prev.startedAt
+		// In the steady state, a sample is of the pod in the API server because the previous one is. After one that was
+		// refused, it may follow that, which may be of another pod.
+		staysProven := c.isProven && s.StartedAt == c.prev.startedAt && (c.history == nil || c.history.refused.At == 0)
 		if !staysProven && n.config.State != nil {
 			if loss := n.checkOwner(c, s, a); loss != usage.NotLost {
 				s, c.isNew = &usage.Sample{Loss: loss}, false

@@ -54,7 +54,6 @@ type series struct {
 type arrival struct {
 	at       usage.Time // when the response arrived
 	capacity uint64     // of the node, in nanocores; 0: not known
-	jumped   bool       // whether this scrape showed a jump of the node's clock
 	clock    *nodeClock
 	config   *Config
 	counts   *counts // nil for a summary
@@ -202,7 +201,6 @@ func (s *series) refuse(cur *usage.Sample, amount usage.Amount, a *arrival) bool
 		amount = next
 	}
 	s.history.refused = cur.Reading()
-	s.isProven = false // the counter may be that of another container, so the owner of the next sample is checked
 	a.lost, a.excess = usage.LostExcess, amount.CPUNanocores
 	return false
 }

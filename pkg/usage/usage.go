@@ -108,7 +108,8 @@ type Sample struct {
 // Loss is why a sample cannot be used, or a value of it.
 type Loss uint8
 
-// The losses. The source of the samples notices the first three, the store LostZero, too, and the others.
+// The losses. The source of the samples notices LostZero, LostTime and LostValue, and two counters of a container
+// (LostOwner). The store notices LostZero and LostOwner, too, and the others.
 const (
 	NotLost    Loss = iota
 	LostZero        // 0, which kubelets report for what they do not know
