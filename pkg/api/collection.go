@@ -87,12 +87,10 @@ func (c *collection) List(ctx context.Context, options *metainternalversion.List
 			return nil, err
 		}
 	}
-	done, err := takeTurn(ctx)
+	objects, err := c.objects(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	objects := q.objects(c)
-	done()
 	estimate := newDemand(ctx) // of a page that may have other objects, and more containers
 	for _, o := range objects[:q.pageSize(len(objects))] {
 		estimate.add(o, 0)
@@ -103,13 +101,23 @@ func (c *collection) List(ctx context.Context, options *metainternalversion.List
 	return c.page(ctx, q, objects)
 }
 
+// objects returns what q selects, when it is the user's turn.
+func (c *collection) objects(ctx context.Context, q *query) ([]*inventory.Object, error) {
+	done, err := takeTurn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return q.objects(c), nil
+}
+
 // page returns a page of a list of objects. It skips those without metrics.
 func (c *collection) page(ctx context.Context, q *query, objects []*inventory.Object) (runtime.Object, error) {
 	now, need := c.config.Now(), newDemand(ctx)
 	list := c.encoder.NewList(c.kind(), now, q.pageSize(len(objects)))
 	if q.after == nil {
 		list.Selected = len(objects)
-		list.Select = func() []*inventory.Object { return q.objects(c) }
+		list.Select = func() ([]*inventory.Object, error) { return c.objects(ctx, q) }
 	}
 	at := c.config.Clock.At(now)
 	oldest := at

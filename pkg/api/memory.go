@@ -68,7 +68,7 @@ type memoryPool struct {
 
 // maxSelections is the number of lists of one user whose objects are selected at the same time. A selector may compare
 // each object with 1000 requirements, and a request that finds nothing needs no memory: without a limit, one user could
-// keep all processors busy, and scrapes would be late.
+// keep all processors busy, and scrapes would be late. With up to three processors, it is one.
 func maxSelections() int { return max(1, goruntime.GOMAXPROCS(0)/2) }
 
 // negotiated is what WithResponseMemory has negotiated for a request. reserve reserves memory for it, and

@@ -100,12 +100,10 @@ func (c *collection) warnOfMissing(ctx context.Context, list *encode.List, mayGe
 	}
 	now := c.config.Now()
 	at := c.config.Clock.At(now)
-	done, err := takeTurn(ctx)
+	selected, err := list.Select()
 	if err != nil {
 		return
 	}
-	selected := list.Select()
-	done()
 	var missing []*inventory.Object
 	for _, item := range c.items(selected, at) {
 		if item.Usage == nil {

@@ -137,14 +137,17 @@ func (d *decoder) add(resources []int, line []byte) error {
 	if err != nil {
 		return err
 	}
+	isKnown := d.group.source.IsKnown(d.node, k.namespace, k.pod, k.container)
 	if !ok {
 		d.out.skipped[malformed]++
-		d.markUnread(k, resources)
+		if isKnown {
+			d.markUnread(k, resources)
+		}
 		return nil
 	}
-	if before, isKnown := d.seen[id]; isKnown {
+	if before, isDuplicate := d.seen[id]; isDuplicate {
 		d.out.skipped[duplicate]++
-		if before != value.Float {
+		if before != value.Float && isKnown {
 			d.markUnread(k, resources)
 		}
 		return nil
@@ -156,7 +159,7 @@ func (d *decoder) add(resources []int, line []byte) error {
 	if k.namespace == "" || k.pod == "" || k.container == "" {
 		return nil // a device that no container uses
 	}
-	if !d.group.source.IsKnown(d.node, k.namespace, k.pod, k.container) {
+	if !isKnown {
 		d.out.skipped[unknownPod]++
 		return nil
 	}
@@ -187,11 +190,8 @@ func (d *decoder) add(resources []int, line []byte) error {
 	return nil
 }
 
-// markUnread notes that a pod has a device whose value of the resources is not known. Names of other pods are not kept.
+// markUnread notes that a known pod has a device whose value of the resources is not known.
 func (d *decoder) markUnread(k key, resources []int) {
-	if !d.group.source.IsKnown(d.node, k.namespace, k.pod, k.container) {
-		return
-	}
 	for _, i := range resources {
 		d.unread[key{k.namespace, k.pod, "", i}] = true
 	}

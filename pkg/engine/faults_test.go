@@ -363,7 +363,7 @@ func TestPartialResponse(t *testing.T) {
 			if result := f.mustRefresh(); result.Engine.Warning == "" {
 				t.Error("not reported as partial")
 			}
-			f.wantPod("app 200 15s, side 200 15s")
+			f.wantPod("app 400 15s, side 200 15s")
 		})
 	}
 }

@@ -218,7 +218,7 @@ func TestEngineLosesRunningContainer(t *testing.T) {
 	f.set(func() { clear(f.series) })
 	f.put("app", "", -35, 4, -18, 4)
 	f.mustRefresh()
-	f.wantPod("app 200 15s, side 200 15s") // stands until it expires
+	f.wantPod("app 0 17s, side 200 15s") // stands until it expires
 }
 
 // TestLongNames limits the memory for names of containers that the API server does not know.

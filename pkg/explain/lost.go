@@ -52,7 +52,7 @@ func (m *moment) lost(l usage.Loss, node, what string, capacity uint64) finding 
 			usage.LostFall:  "%s reports a lower CPU counter of %s than before, but no restart",
 			usage.LostExcess: "%s reports more CPU usage of %s than the capacity in the node's status, which is " +
 				cores(capacity) + "; it counts if that of the node itself is above the status in three samples in a row",
-			usage.LostOwner: "%s reports usage of %s that is of an earlier pod of the same name, or may be",
+			usage.LostOwner: "%s reports usage of %s that is of an earlier pod or container of the same name, or may be",
 		}[l]
 		return fmt.Sprintf(format, m.overall.Reporter(node), what)
 	}}

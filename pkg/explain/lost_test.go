@@ -118,7 +118,7 @@ func TestLostSamples(t *testing.T) {
 			return lie{cpu: "20000", memory: "1000"}
 		}), reason.AboveCapacity, kubelet + twoCPUs},
 		{"start before the pod", 0, repeat(3, old(lie{cpu: "5", memory: "1000"}, 3*time.Hour)), reason.OtherPod,
-			kubelet + `usage of container "app" that is of an earlier pod of the same name, or may be`},
+			kubelet + `usage of container "app" that is of an earlier pod or container of the same name, or may be`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld()
@@ -195,8 +195,8 @@ func TestLossesPromiseNothing(t *testing.T) {
 		{"a container that starts has zeros", starting(usage.LostZero), reason.PodStarting,
 			`container "app" started 6s ago, and the kubelet of node "n7" does not know its usage yet`},
 		{"a container that starts has another loss", starting(usage.LostOwner), reason.OtherPod,
-			`the kubelet of node "n7" reports usage of container "app" that is of an earlier pod of the same name, or may be` +
-				` (` + reason.OtherPod.Describe().Cure + `)`},
+			`the kubelet of node "n7" reports usage of container "app" that is of an earlier pod or container of the same ` +
+				`name, or may be (` + reason.OtherPod.Describe().Cure + `)`},
 		{"another container has lost one sample", func(w *world) {
 			w.pod().Containers[0] = running("app", 6*time.Second)
 			w.report(facts("app", 4*time.Second, 4*time.Second), facts("proxy", time.Hour, 7*time.Second))

@@ -21,7 +21,8 @@ const (
 	// bufferMemory is what TLS keeps of each byte that the client sent until its first request, such as the name of the
 	// server and the buffer for messages (TestHandshakeMemory).
 	bufferMemory = 3
-	// maxLight is what an address takes at most that is not the first to suffer: that of a node, whose kubelet probes.
+	// maxLight is the memory up to which connections of an address are not closed first. The kubelet of a node, which
+	// probes, takes less.
 	maxLight = 4 * connectionMemory
 )
 
@@ -130,7 +131,7 @@ func (c *conn) takeAndUnlock(n int64) {
 	}
 }
 
-// victim returns the connection to close; nil: none. It is none while no address takes more than an equal share, since
+// victim returns the connection to close; nil: none. There is none while no address takes more than an equal share, since
 // requests whose connections are closed may take the rest until they end. The mutex must be locked.
 func (l *Listener) victim() *conn {
 	if l.taken <= l.limit {

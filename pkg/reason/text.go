@@ -23,5 +23,10 @@ func Printable(text string) string {
 
 // IsPrintable reports whether a name can be served: clients such as kubectl print it as it is.
 func IsPrintable(name []byte) bool {
-	return utf8.Valid(name) && !bytes.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
+	for _, b := range name { // of Kubernetes, all names are ASCII
+		if b < ' ' || b >= 0x7f {
+			return utf8.Valid(name) && !bytes.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
+		}
+	}
+	return true
 }

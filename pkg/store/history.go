@@ -41,6 +41,9 @@ type history struct {
 	points  [historySize]usage.Reading // oldest first
 }
 
+// hasRefused reports whether the last sample was above the capacity.
+func (s *series) hasRefused() bool { return s.history != nil && s.history.refused.At != 0 }
+
 func (h *history) hasPoints() bool { return h != nil && h.count > 0 }
 
 // maxSparse is the number of consecutive samples that are not close after which a history is

@@ -62,14 +62,16 @@ func (n *node) groupByPod() {
 
 // mayRun reports whether a container that a scrape does not mention still belongs to its pod. Kubelets omit
 // running containers if the runtime fails to read them, and those that wait for a restart
-// (kubernetes#83504), so the API server decides. One that waits is kept until its last Amount
-// expires, so that the pod's last whole snapshot stays: asOf is that of the last Amount, also after a restart.
+// (kubernetes#83504), so the API server decides. One that waits is kept for the pod's last whole
+// snapshot, until that expires: asOf is that of its last Amount, also after a restart.
 func (n *node) mayRun(c *container, scrape *usage.Scrape) bool {
 	if n.config.State == nil {
 		return scrape.Partial && scrape.At.Sub(c.lastSeen) <= n.config.MaxSampleAge
 	}
 	state := n.state(c.key())
-	return state.Running || state.Alive && scrape.At.Sub(c.asOf) <= n.config.MaxSampleAge
+	isRecent := func(asOf usage.Time) bool { return scrape.At.Sub(asOf) <= n.config.MaxSampleAge }
+	return state.Running ||
+		state.Alive && isRecent(c.asOf) && c.pod.snapshot != nil && isRecent(c.pod.snapshot.AsOf)
 }
 
 // isInOrder reports whether the scrape mentions exactly the containers of n, in the same order.

@@ -81,7 +81,7 @@ type modelNode struct {
 	lost         usage.Loss            // why the last sample could not be used
 	lostOf       map[podKey]loss       // the same of a container of each pod
 	changed      map[podKey]bool       // whether a container has ended since, or has a new metric
-	misses       map[podKey]bool       // whether the last scrape had nothing of a container that can be used
+	waits        map[podKey]bool       // whether a container waits for its restart, and the last scrape did not mention it
 }
 
 type modelContainer struct {
@@ -263,7 +263,7 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 			n.self.next(r.node, in)
 		}
 	}
-	n.lost, n.lostOf, n.misses = in.lost, map[podKey]loss{}, map[podKey]bool{}
+	n.lost, n.lostOf, n.waits = in.lost, map[podKey]loss{}, map[podKey]bool{}
 
 	isOfRemoved := func(c reported) bool { // 9
 		at, removed := n.removed[c.key.podKey]
@@ -291,10 +291,6 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 			reported.sample, c.absent = usage.Sample{Loss: why}, false
 		}
 		c.next(reported.sample, in)
-		if (in.lost != usage.NotLost || !has(reported.sample, usage.HasCPU|usage.HasMemory)) &&
-			!slices.Contains(ended, reported.key) {
-			n.misses[reported.key.podKey] = true // 7
-		}
 		lost, known := n.lostOf[reported.key.podKey]
 		if in.lost != usage.NotLost && (!known || lost.of.known && (!c.known || c.asOf < lost.of.asOf)) {
 			n.lostOf[reported.key.podKey] = loss{in.lost, reported.key.container, c}
@@ -308,8 +304,10 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 		}
 		// 7, 9: a container that a scrape does not mention has ended if the API server says so.
 		state := m.state(n.name, key)
-		if state.Running || state.Alive && r.at.Sub(c.asOf) <= m.maxAge {
-			after[key], n.misses[key.podKey] = c, true
+		last := n.pods[key.podKey] // 7: the last whole snapshot, which waits for it
+		if state.Running || state.Alive && r.at.Sub(c.asOf) <= m.maxAge && last != nil && r.at.Sub(last.AsOf) <= m.maxAge {
+			after[key] = c
+			n.waits[key.podKey] = n.waits[key.podKey] || !state.Running
 			continue
 		}
 		n.ended[key], c.endedAt, n.changed[key.podKey] = c, r.at, true
@@ -336,7 +334,7 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 // of the name was removed and the next one has not started, or while the clock shows times for the second time, unless
 // the previous sample was proven to be of this one and has the same start time.
 func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *incoming) usage.Loss {
-	if c.proven && r.sample.StartedAt == c.since.StartedAt && c.refused.Has == 0 {
+	if c.proven && r.sample.StartedAt == c.since.StartedAt && (c.refused.Has == 0 || in.at < n.ambiguousUntil) {
 		return usage.NotLost
 	}
 	inAPI := m.state(n.name, r.key)
@@ -428,7 +426,7 @@ func (n *modelNode) snapshot() {
 		slices.Sort(names)
 		s := &usage.Pod{Namespace: key.namespace, Name: key.name}
 		var oldest metric
-		whole := !n.misses[key]
+		whole := !n.waits[key]
 		for _, name := range names {
 			c := n.containers[containerKey{key, name}].metric
 			whole = whole && c.known

@@ -62,7 +62,7 @@ type podReport struct {
 	snapshot   *usage.Pod   // the last complete one; nil: there was none
 	hash       uint32       // of the key
 	changed    bool         // whether the containers or their Amounts have changed since the snapshot
-	misses     bool         // whether one of the containers had no usable sample in the last scrape
+	waits      bool         // whether one of the containers waits for its restart, and the last scrape did not mention it
 	lost       usage.Loss   // why one of the containers had no usable sample in the last scrape
 	lostOf     *container   // that container, if lost is set; of several, the one with the oldest Amount
 }
@@ -113,7 +113,7 @@ func (n *node) put(scrape *usage.Scrape, counts *counts) usage.Report {
 	if scrape.At.Sub(n.completeAt) > n.config.MaxSampleAge {
 		n.completeAt = 0
 	}
-	scrape, hasRemoved := n.withoutStale(n.withoutUnknown(scrape))
+	scrape, hasRemoved := n.withoutStale(scrape)
 	n.observeNode(scrape, a)
 	matched := n.matchContainers(scrape)
 	n.observeContainers(scrape, a)
@@ -146,17 +146,17 @@ func (n *node) observeNode(scrape *usage.Scrape, a *arrival) {
 // observeContainers adds the samples of a scrape, after matchContainers.
 func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) {
 	for _, r := range n.reports {
-		r.lost, r.misses = usage.NotLost, false
+		r.lost, r.waits = usage.NotLost, false
 	}
 	for _, c := range n.containers[len(scrape.Containers):] { // not mentioned, see mayRun
-		c.pod.misses = true
+		c.pod.waits = c.pod.waits || n.config.State != nil && !n.state(c.key()).Running
 	}
 	for i := range scrape.Containers {
 		c, s := n.containers[i], &scrape.Containers[i].Sample
 		a.wasAway, c.lastSeen = c.lastSeen < n.scrapedAt, a.at
 		// In the steady state, a sample is of the pod in the API server because the previous one is. After one that was
-		// refused, it may follow that, which may be of another pod.
-		staysProven := c.isProven && s.StartedAt == c.prev.startedAt && (c.history == nil || c.history.refused.At == 0)
+		// refused, it may follow that, which may be of another pod. An ambiguous clock does not show that.
+		staysProven := c.isProven && s.StartedAt == c.prev.startedAt && (!c.hasRefused() || n.clock.isAmbiguous(a.at))
 		if !staysProven && n.config.State != nil {
 			if loss := n.checkOwner(c, s, a); loss != usage.NotLost {
 				s, c.isNew = &usage.Sample{Loss: loss}, false
@@ -165,8 +165,6 @@ func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) {
 		if c.observe(s, a) {
 			c.pod.changed = true
 		}
-		isForeign := len(a.foreign) > 0 && a.foreign[len(a.foreign)-1] == c
-		c.pod.misses = c.pod.misses || !isForeign && (!s.Complete() || a.lost != usage.NotLost)
 		if a.lost != usage.NotLost && (c.pod.lost == usage.NotLost || c.amountAt() < c.pod.lostOf.amountAt()) {
 			c.pod.lost, c.pod.lostOf = a.lost, c
 		}

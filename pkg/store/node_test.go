@@ -2,7 +2,6 @@ package store
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
@@ -146,30 +145,6 @@ func TestManyRecentRemovals(t *testing.T) {
 	}
 	if n := s.node("n1"); n.completeAt == 0 || len(n.removed) != 3*maxRemoved {
 		t.Errorf("%d of %d removals are remembered", len(n.removed), 3*maxRemoved)
-	}
-}
-
-// TestInventedPods has a node that reports thousands of pods which the API server does not show.
-func TestInventedPods(t *testing.T) {
-	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 10_000, State: func(_, _, pod, _ string) ContainerState {
-		if pod == "p" {
-			return ContainerState{Running: true, Alive: true, EarliestStart: nodeAt(-3600)}
-		}
-		return ContainerState{}
-	}})
-	for now := 0.0; now < 60; now += 15 {
-		sc := scrape(now)
-		for i := range 5_000 {
-			sc.Containers = append(sc.Containers, of(fmt.Sprintf("invented-%v-%d/a", now, i), sample(now, 1)))
-		}
-		sc.Containers = append(sc.Containers, of("p/a", sample(now, 100+now/10)))
-		s.Put("n1", sc)
-		if n := s.node("n1"); len(n.containers) > maxUnknown+1 || len(n.ended) > 4*maxUnknown {
-			t.Fatalf("after %v s: %d containers, %d that ended", now, len(n.containers), len(n.ended))
-		}
-	}
-	if got := show(s.Pod("n1", "n", "p", at(45))); !strings.Contains(got, "a=100") {
-		t.Errorf("got %s of the pod that exists", got)
 	}
 }
 

@@ -93,8 +93,8 @@ func snapshotBatch(ready []*podReport, clock *nodeClock) {
 	}
 }
 
-// isReady reports whether a new snapshot is possible: something has changed, and every container
-// has an Amount, and none that is older than the scrape before while others have new ones.
+// isReady reports whether a new snapshot is possible: something has changed, every container has an Amount, and none
+// waits for its restart. Another one may have taken over the load of that.
 func (r *podReport) isReady() bool {
-	return r.changed && !r.misses && !slices.ContainsFunc(r.containers, func(c *container) bool { return !c.hasAmount })
+	return r.changed && !r.waits && !slices.ContainsFunc(r.containers, func(c *container) bool { return !c.hasAmount })
 }

@@ -22,27 +22,6 @@ type endedContainer struct {
 	at         usage.Time // when a scrape no longer mentioned it
 }
 
-// maxUnknown is the number of containers of a node that may belong to pods which the API server does not show, such as
-// those of pods that it is about to show. Others are ignored, so that a node cannot fill the memory with invented pods.
-const maxUnknown = 500
-
-// withoutUnknown returns the scrape without the containers of unknown pods beyond maxUnknown.
-func (n *node) withoutUnknown(scrape *usage.Scrape) *usage.Scrape {
-	if len(scrape.Containers) <= maxUnknown || n.config.State == nil {
-		return scrape
-	}
-	unknown, filtered := 0, *scrape
-	filtered.Containers = slices.DeleteFunc(slices.Clone(scrape.Containers), func(s usage.ContainerSample) bool {
-		if n.state(keyOf(&s)) != (ContainerState{}) {
-			return false
-		}
-		unknown++
-		return unknown > maxUnknown
-	})
-	filtered.Partial = filtered.Partial || unknown > maxUnknown
-	return &filtered
-}
-
 // withoutStale returns the scrape without the samples from before the removal of their pod, and without leftovers of
 // containers that have ended. It reports whether there were some of removed pods.
 func (n *node) withoutStale(scrape *usage.Scrape) (current *usage.Scrape, hasRemoved bool) {

@@ -117,7 +117,7 @@ const (
 	LostValue       // the value is not possible, such as NaN
 	LostFall        // the CPU counter fell, but the container was not restarted
 	LostExcess      // the rate is above the CPU capacity in the node's status
-	LostOwner       // the sample is of an earlier pod of the same name, or may be
+	LostOwner       // the sample is of an earlier pod or container of the same name, or may be
 )
 
 // DropUnknown removes values of 0 that stand for unknown ones. A kubelet reports a CPU counter of 0,

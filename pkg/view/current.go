@@ -1,6 +1,8 @@
 package view
 
 import (
+	"time"
+
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -11,10 +13,10 @@ import (
 // of the same name. A pod without container statuses counts as current.
 //
 // A container that was restarted after the snapshot is ignored: until it has metrics, the last metrics of the
-// whole pod are served. They have no init or debug containers instead, nor beside the last values of containers that do
-// not run. The times of an ambiguous snapshot cannot be compared.
+// whole pod are served, unless they have init or debug containers instead. The times of an ambiguous snapshot cannot be
+// compared.
 func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
-	reported, runs, missesRestarted := 0, false, false
+	reported, missesRestarted := 0, false
 	rest := pod.Containers // both are sorted by name
 	for i := range o.Containers {
 		c := &o.Containers[i]
@@ -25,7 +27,6 @@ func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
 		if isReported {
 			reported++
 		}
-		runs = runs || c.Running
 		switch {
 		case !c.Running:
 		case isReported:
@@ -33,15 +34,14 @@ func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
 			if !c.Restarted && !pod.Ambiguous && c.StartedAt != 0 && lead > 0 && lead < usage.MaxLead {
 				return false
 			}
-		case !c.Restarted || pod.At >= c.StartedAt && !pod.Ambiguous:
+		case !c.Restarted || pod.At >= c.StartedAt.Add(time.Second) && !pod.Ambiguous: // it is truncated to seconds
 			return false
 		default:
 			missesRestarted = true
 		}
 	}
-	hasOthers := reported < len(pod.Containers)
-	if hasOthers && (!runs || missesRestarted && !pod.Ambiguous) {
-		return len(o.Containers) == 0
+	if missesRestarted && reported < len(pod.Containers) && !pod.Ambiguous {
+		return false
 	}
 	return len(o.Containers) == 0 || reported > 0
 }

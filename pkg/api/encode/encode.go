@@ -108,7 +108,7 @@ type List struct {
 	// Only the first page has them, and they are not encoded. Select is a function, so that a response
 	// that is being written does not keep the objects of all pages in memory.
 	Selected int
-	Select   func() []*inventory.Object
+	Select   func() ([]*inventory.Object, error)
 }
 
 // response is what all items of a response have in common.

@@ -194,7 +194,7 @@ func (d *Text) sample(s *usage.Sample, seen *fieldSet, b []byte) {
 		d.skip(r)
 	}
 	if !ok {
-		if field&(fieldCPU|fieldMemory) != 0 {
+		if field&(fieldCPU|fieldMemory) != 0 && s.Loss != usage.LostOwner {
 			s.Loss = lossOf(r)
 		}
 		return
@@ -219,12 +219,14 @@ func (d *Text) sample(s *usage.Sample, seen *fieldSet, b []byte) {
 
 // checkSecond drops the CPU counter of a container if another line has another one. A kubelet that runs two pods of one
 // name reports the counters and memory of both, but one start time: the Prometheus library drops a second value only if
-// both have the same time, or none. So nothing shows which of them are of the same container.
+// both have the same time, or none. So nothing shows which of them are of the same container. Lines that cannot be read
+// show nothing.
 func (d *Text) checkSecond(s *usage.Sample, b []byte) {
 	if d.metric != (metric{subjectContainer, fieldCPU}) {
 		return
 	}
-	if v, _, ok := ParseValue(b); !ok || v.Float != s.CPUSeconds {
+	v, _, ok := ParseValue(b)
+	if isOther := v.Float >= 0 && v.Float != s.CPUSeconds; ok && isOther && s.Has&usage.HasCPU != 0 {
 		s.Has, s.Loss = s.Has&^usage.HasCPU, usage.LostOwner
 	}
 }

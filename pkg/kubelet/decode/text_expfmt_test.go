@@ -86,7 +86,8 @@ func (r *textReference) line(kind metric, line *dto.Metric, value float64) {
 	series := fmt.Sprintf("%v %q %q %q", kind, labels["namespace"], labels["pod"], labels["container"])
 	if r.seen[series] {
 		r.skip(usage.Duplicate)
-		if kind == (metric{subjectContainer, fieldCPU}) && value != s.CPUSeconds { // of another pod of the name
+		if kind == (metric{subjectContainer, fieldCPU}) && s.Has&usage.HasCPU != 0 &&
+			value >= 0 && value != s.CPUSeconds { // of another pod of the name
 			s.Has, s.Loss = s.Has&^usage.HasCPU, usage.LostOwner
 		}
 		return
@@ -95,7 +96,7 @@ func (r *textReference) line(kind metric, line *dto.Metric, value float64) {
 	reason, ok := r.set(s, kind.field, line, value)
 	if !ok {
 		r.skip(reason)
-		if kind.field == fieldCPU || kind.field == fieldMemory {
+		if (kind.field == fieldCPU || kind.field == fieldMemory) && s.Loss != usage.LostOwner {
 			s.Loss = map[usage.SkipReason]usage.Loss{
 				usage.BadTime: usage.LostTime, usage.BadValue: usage.LostValue,
 			}[reason]
@@ -193,6 +194,7 @@ func TestTextLikeExpfmt(t *testing.T) {
 			inCPU("a", "1") + inCPU("a", "2") + inMem("a", "3") + inCPU("a", "4"),
 			inCPU("a", "NaN") + inCPU("a", "2") + inMem("a", "3"),
 			inCPU("a", "1") + inCPU("a", "1") + inMem("a", "3") + inMem("a", "4"),
+			inCPU("a", "1") + inCPU("a", "NaN") + inCPU("a", "-1") + inMem("a", "3"),
 			inCPU("a", "1") + "resource_scrape_error 0\nresource_scrape_error 1",
 			inCPU("a", "1 1795205767486") + inMem("a", "2 1795205767000"),
 		},

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,11 +55,11 @@ func ControlPlane() Module {
 		folder: "kubernetes", links: []string{APIServer, ControllerManager, Scheduler, Kubectl}, others: &newest,
 	}
 	switch version := os.Getenv("KUBERNETES"); version {
-	case "", "1.37":
+	case "", "1.37", "1.37.2":
 		return newest
-	case "1.34":
+	case "1.34", "1.34.4":
 		older.ldflags = kubernetesVersion("34", "4")
-	case "1.31":
+	case "1.31", "1.31.13":
 		older.ldflags, older.modfile = kubernetesVersion("31", "13"), "v1.31.mod"
 	default:
 		older.modfile = "v" + version + ".mod" // which Build will not find
@@ -255,6 +256,9 @@ func (m Module) fingerprint(source string) (string, error) {
 	modfile := cmp.Or(m.modfile, "go.mod")
 	for _, file := range []string{modfile, strings.TrimSuffix(modfile, ".mod") + ".sum", "main.go"} {
 		content, err := os.ReadFile(filepath.Join(source, file))
+		if errors.Is(err, fs.ErrNotExist) && m.modfile != "" {
+			err = fmt.Errorf("%w: set KUBERNETES to 1.31, 1.34 or 1.37, or make that file as the others were", err)
+		}
 		if err != nil {
 			return "", err
 		}
