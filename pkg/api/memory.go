@@ -177,8 +177,8 @@ func (d *demand) add(o *inventory.Object, reported int) {
 }
 
 // size returns the memory in bytes. A response that is written in pieces needs the larger of two amounts: while a slow
-// client reads it, the usage that scrapes have replaced since; while it is encoded before, when the store still has that
-// usage, a quarter of it for the items.
+// client reads it, the usage that scrapes have replaced since; while it is encoded before, when the store still has
+// that usage, a quarter of it for the items.
 func (d *demand) size() int64 {
 	items := int64(d.containers) * d.container
 	if d.whole {

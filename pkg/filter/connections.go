@@ -30,8 +30,8 @@ const (
 //
 //   - It counts them by the client's address, and by the /64 of an IPv6 address, from the first byte on.
 //   - When all take more than a limit, it closes connections of the address that takes most: those that have not
-//     started a request for longest. If no address takes more than maxLight, it closes those of all addresses. So others
-//     always get a place, such as probes, also if an attacker has many addresses.
+//     started a request for longest. If no address takes more than maxLight, it closes those of all addresses. So
+//     others always get a place, such as probes, also if an attacker has many addresses.
 //   - The front proxy does not count: see WithRequestLimits.
 //   - What a client sends until a request starts counts, too, in addition to what it received. What is kept of the
 //     handshake, such as the client's certificates, counts until the connection ends.
@@ -131,8 +131,8 @@ func (c *conn) takeAndUnlock(n int64) {
 	}
 }
 
-// victim returns the connection to close; nil: none. There is none while no address takes more than an equal share, since
-// requests whose connections are closed may take the rest until they end. The mutex must be locked.
+// victim returns the connection to close; nil: none. There is none while no address takes more than an equal share,
+// since requests whose connections are closed may take the rest until they end. The mutex must be locked.
 func (l *Listener) victim() *conn {
 	if l.taken <= l.limit {
 		return nil

@@ -8,7 +8,7 @@ import (
 )
 
 // Printable returns text that others have chosen in one line without control characters: a line break would forge a
-// line of the log, and an escape sequence would control the terminal of whoever reads it.
+// line of the log, and an escape sequence would control the terminal of its readers.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

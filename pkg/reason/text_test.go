@@ -11,8 +11,8 @@ func TestPrintable(t *testing.T) {
 		if got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
-		if IsPrintable([]byte(text)) != (text == want) {
-			t.Errorf("%q: got %t from IsPrintable", text, !(text == want))
+		if isPrintable := IsPrintable([]byte(text)); isPrintable != (text == want) {
+			t.Errorf("%q: got %t from IsPrintable", text, isPrintable)
 		}
 	}
 }

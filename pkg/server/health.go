@@ -54,7 +54,8 @@ func (r requirement) probe() healthz.HealthChecker {
 }
 
 // firstMetricsTimeout is the maximum time to wait for the first metrics once requests can be served: nodes, pods and
-// the request-header CA are known. Kubelets take samples every 10 to 20 seconds, so later scrapes would not add metrics.
+// the request-header CA are known. Kubelets take samples every 10 to 20 seconds, so later scrapes would not add
+// metrics.
 const firstMetricsTimeout = 30 * time.Second
 
 // firstMetrics is the requirement that a server has its first metrics, or has waited long enough.
