@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A cluster with a real node: the kubelet and kube-proxy of a version of Kubernetes, built from its Go modules, and
 # containerd, beside the control plane of the tests. All of it runs in a network namespace. It needs root on Debian or
-# Ubuntu, Go, and `make build plugin programs`.
+# Ubuntu without another kubelet, Go, and `make build plugin programs`.
 #
 #   test/node.sh up VERSION    such as 1.33.13: build (some minutes, once), start, and wait until the node is ready
 #   test/node.sh try [ARG...]  install the chart with bin/kube-vitals and further arguments of helm; run the
@@ -12,8 +12,10 @@
 # CONTAINERD=FILE: another containerd than Debian's. KUBELET_CERT=self: the kubelet signs its own certificate, as with
 # kubeadm; `try --set kubelet.tls=pin` then. NODE_DIR: the folder of its state. The logs are in NODE_DIR/log.
 set -euo pipefail
-cd "$(dirname "$0")/.."
-state=${NODE_DIR:-/tmp/kube-vitals-node}
+script=$(realpath "$0")
+state=$(realpath --canonicalize-missing "${NODE_DIR:-/tmp/kube-vitals-node}")
+containerd=${CONTAINERD:+$(realpath "$CONTAINERD")}
+cd "$(dirname "$script")/.."
 pki=$state/pki
 programs=$PWD/bin/controlplane
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/kube-vitals
@@ -38,11 +40,11 @@ await() {
 
 install_packages() {
   local wanted=(busybox-static conntrack containernetworking-plugins iproute2 iptables openssl runc)
-  [ -n "${CONTAINERD:-}" ] || wanted+=(containerd)
+  [ -n "$containerd" ] || wanted+=(containerd)
   dpkg --status "${wanted[@]}" >/dev/null 2>&1 && return
   say "installing ${wanted[*]}"
   apt-get update -qq >/dev/null
-  apt-get install --yes -qq "${wanted[@]}" >/dev/null
+  apt-get install --yes --no-remove -qq "${wanted[@]}" >/dev/null
 }
 
 # build_node VERSION: k8s.io/kubernetes finds its staging modules in a folder of its own. Other modules get those that
@@ -109,8 +111,14 @@ make_certificates() {
   )
 }
 
+remove_network() {
+  ip netns delete "$namespace" 2>/dev/null || true
+  ip link delete kube-vitals 2>/dev/null || true
+}
+
 make_network() {
-  [ ! -e "/var/run/netns/$namespace" ] || return 0
+  [ ! -f "$state/network" ] || return 0
+  remove_network # of an attempt that failed
   ip netns add "$namespace"
   ip link add kube-vitals type veth peer name node netns "$namespace"
   ip address add 10.200.0.254/24 dev kube-vitals
@@ -122,6 +130,7 @@ make_network() {
   ip route add 10.244.0.0/16 via "$address" # pods
   ip route add 10.96.0.0/16 via "$address"  # services
   ip netns exec "$namespace" sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.route_localnet=1
+  touch "$state/network"
 }
 
 write_files() {
@@ -140,6 +149,7 @@ state = "$state/run/containerd"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "docker.io/local/busybox:1"
   restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
     conf_dir = "$state/cni"
@@ -154,6 +164,7 @@ cgroupDriver: cgroupfs
 cgroupRoot: /
 failSwapOn: false
 failCgroupV1: false
+podLogsDir: $state/pod-logs
 address: $address
 evictionHard: {memory.available: 100Mi, nodefs.available: 1%, imagefs.available: 1%}
 END
@@ -161,26 +172,28 @@ END
     printf 'tlsCertFile: %s\ntlsPrivateKeyFile: %s\n' "$pki/node1.crt" "$pki/node1.key" >>"$state/kubelet.yaml"
 }
 
+# runs NAME: whether a program runs. After a reboot, its number may be that of another one.
+runs() { [ -f "$state/$1.pid" ] && [ "$(readlink "/proc/$(cat "$state/$1.pid")/cwd")" = "$state" ]; }
+
 # start NAME COMMAND...: start a program in the namespace, unless it runs.
 start() {
   local name=$1
   shift
-  if [ -f "$state/$name.pid" ] && kill -0 "$(cat "$state/$name.pid")" 2>/dev/null; then return; fi
+  if runs "$name"; then return; fi
   (cd "$state" && exec nsenter --net="/var/run/netns/$namespace" setsid "$@") >>"$state/log/$name.log" 2>&1 </dev/null &
   echo $! >"$state/$name.pid"
 }
 
 stop() {
-  local pid
-  [ -f "$state/$1.pid" ] || return 0
-  pid=$(cat "$state/$1.pid")
-  kill "$pid" 2>/dev/null || true
-  for _ in $(seq 100); do
-    kill -0 "$pid" 2>/dev/null || break
-    sleep 0.1
+  local signal
+  for signal in TERM KILL; do
+    ! runs "$1" || kill -"$signal" "$(cat "$state/$1.pid")" || true
+    for _ in $(seq 100); do
+      runs "$1" || break
+      sleep 0.1
+    done
   done
-  kill -9 "$pid" 2>/dev/null || true
-  rm "$state/$1.pid"
+  rm -f "$state/$1.pid"
 }
 
 # load NAME FILE ENTRYPOINT...: load docker.io/local/NAME, an image of one static program, and of its links if it is
@@ -210,6 +223,10 @@ END
 }
 
 up() {
+  if runs kubelet || pgrep --exact kubelet >/dev/null; then
+    say "a kubelet runs already: end it first, with \`test/node.sh down\` if it is that of this script"
+    exit 1
+  fi
   install_packages
   build_node "$1"
   make_certificates
@@ -235,7 +252,7 @@ up() {
     --service-account-private-key-file="$pki/tokens.key" \
     --cluster-signing-cert-file="$pki/ca.crt" --cluster-signing-key-file="$pki/ca.key"
   start scheduler "$programs/kube-scheduler" --kubeconfig="$state/scheduler.kubeconfig" --leader-elect=false
-  start containerd "${CONTAINERD:-containerd}" --config "$state/containerd.toml"
+  start containerd "${containerd:-containerd}" --config "$state/containerd.toml"
   await containerd containers version
   load busybox:1 "$(command -v busybox)" /bin/sleep 2147483647
   start kubelet "$state/bin/kubelet" --config="$state/kubelet.yaml" --kubeconfig="$state/node1.kubeconfig" \
@@ -252,7 +269,8 @@ try() {
   export KUBECONFIG=$state/admin.kubeconfig PATH=$programs:$PATH
   load kube-vitals:dev bin/kube-vitals /bin/kube-vitals
   helm upgrade --install kube-vitals charts/kube-vitals --namespace=kube-system --wait \
-    --set=image.repository=docker.io/local/kube-vitals,image.tag=dev,image.pullPolicy=Never "$@"
+    --set=image.repository=docker.io/local/kube-vitals,image.tag=dev,image.pullPolicy=Never \
+    --set-string="podAnnotations.binary=$(sha256sum <bin/kube-vitals | cut -c1-16)" "$@"
   kubectl wait --for=condition=Available apiservice/v1.metrics.k8s.io --timeout=2m
   (cd test/conformance && go run ./metrics-conformance --profile=extension --workload=docker.io/local/busybox:1)
   bin/kubectl-vitals doctor
@@ -263,16 +281,16 @@ down() {
   if [ -S "$state/containerd.sock" ]; then
     kubectl delete pods --all --all-namespaces --grace-period=0 --force --wait=false >/dev/null 2>&1 || true
     sleep 5
-    stop kubelet
+  fi
+  stop kubelet
+  if [ -S "$state/containerd.sock" ]; then
     for task in $(containers tasks list --quiet); do containers tasks kill --signal=9 "$task" || true; done
     sleep 1
     for container in $(containers containers list --quiet); do containers containers rm "$container" || true; done
   fi
   for name in proxy scheduler controllers apiserver etcd containerd; do stop "$name"; done
   awk -v state="$state/" 'index($2, state) == 1 {print $2}' /proc/mounts | sort -r | xargs -r umount --lazy
-  ip netns list | awk '/^cni-/ {print $1}' | xargs -r -n1 ip netns delete
-  ip netns delete "$namespace" 2>/dev/null || true
-  ip link delete kube-vitals 2>/dev/null || true
+  remove_network
   rm -rf "$state"
 }
 
@@ -282,7 +300,7 @@ case ${1:-} in
   kubectl) kubectl "${@:2}" ;;
   down) down ;;
   *)
-    sed -n 's/^#  *\(test.node.sh\)/\1/p' "$0"
+    sed -n 's/^#  *\(test.node.sh\)/\1/p' "$script"
     exit 2
     ;;
 esac

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	goruntime "runtime"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -199,14 +200,19 @@ func (d *demand) compression() int64 {
 	return gzipBytes
 }
 
+// maxWait is how long a list waits for its turn. Clients that have to wait longer try again.
+const maxWait = 10 * time.Second
+
 // takeTurn waits until the user of a request may select objects. Done must be called after that.
 func takeTurn(ctx context.Context) (done func(), err error) {
 	m, ok := ctx.Value(negotiatedKey{}).(*negotiated)
 	if !ok {
 		return func() {}, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
+	defer cancel()
 	if done, err = m.turns.Take(ctx, m.user); err != nil {
-		return nil, apierrors.NewTimeoutError("other lists of the same user with selectors have not ended: try again", 1)
+		return nil, apierrors.NewTooManyRequests("other lists of the same user are being selected: try again", 1)
 	}
 	return done, nil
 }

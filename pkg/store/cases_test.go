@@ -37,7 +37,14 @@ func newCaseTarget() *caseTarget {
 func (c *caseTarget) Start(s cases.Setup) {
 	c.namespace, c.maxAge, c.now = s.Namespace, s.MaxSampleAge, s.Now
 	c.state = func(_ string, key containerKey) ContainerState {
-		return ContainerState(s.State(key.name, key.container))
+		shown := s.State(key.name, key.container)
+		state := ContainerState{
+			Running: shown.Running, Alive: shown.Alive, EarliestStart: shown.EarliestStart, PodCreatedAt: shown.PodCreatedAt,
+		}
+		if shown.Running {
+			state.StartedAt = cut(shown.EarliestStart)
+		}
+		return state
 	}
 	c.start(s.RateWindow)
 }

@@ -81,7 +81,7 @@ type modelNode struct {
 	lost         usage.Loss            // why the last sample could not be used
 	lostOf       map[podKey]loss       // the same of a container of each pod
 	changed      map[podKey]bool       // whether a container has ended since, or has a new metric
-	waits        map[podKey]bool       // whether a container waits for its restart, and the last scrape did not mention it
+	restarts     map[podKey]bool       // whether a container waits for its restart, or has nothing new since then
 }
 
 type modelContainer struct {
@@ -263,7 +263,7 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 			n.self.next(r.node, in)
 		}
 	}
-	n.lost, n.lostOf, n.waits = in.lost, map[podKey]loss{}, map[podKey]bool{}
+	n.lost, n.lostOf, n.restarts = in.lost, map[podKey]loss{}, map[podKey]bool{}
 
 	isOfRemoved := func(c reported) bool { // 9
 		at, removed := n.removed[c.key.podKey]
@@ -296,6 +296,9 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 			n.lostOf[reported.key.podKey] = loss{in.lost, reported.key.container, c}
 		}
 		n.changed[reported.key.podKey] = n.changed[reported.key.podKey] || in.served
+		if !in.served && m.isRestarting(n, reported.key, c, in) {
+			n.restarts[reported.key.podKey] = true
+		}
 		after[reported.key] = c
 	}
 	for key, c := range n.containers {
@@ -307,7 +310,7 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 		last := n.pods[key.podKey] // 7: the last whole snapshot, which waits for it
 		if state.Running || state.Alive && r.at.Sub(c.asOf) <= m.maxAge && last != nil && r.at.Sub(last.AsOf) <= m.maxAge {
 			after[key] = c
-			n.waits[key.podKey] = n.waits[key.podKey] || !state.Running
+			n.restarts[key.podKey] = n.restarts[key.podKey] || m.isRestarting(n, key, c, in)
 			continue
 		}
 		n.ended[key], c.endedAt, n.changed[key.podKey] = c, r.at, true
@@ -394,6 +397,14 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 	return usage.NotLost
 }
 
+// isRestarting reports whether a container waits for its restart, or was restarted since its metric (7).
+func (m *model) isRestarting(n *modelNode, key containerKey, c *modelContainer, in *incoming) bool {
+	state := m.state(n.name, key)
+	since := state.StartedAt.Sub(c.At)
+	isSince := state.StartedAt != 0 && since > 0 && since < maxLead && !c.since.Untimed && in.at >= n.ambiguousUntil
+	return c.known && (state.Alive && !state.Running || isSince)
+}
+
 // overlooked reports whether a new container may have run before (4).
 func (n *modelNode) overlooked(r reported) bool {
 	_, removed := n.removed[r.key.podKey]
@@ -426,7 +437,7 @@ func (n *modelNode) snapshot() {
 		slices.Sort(names)
 		s := &usage.Pod{Namespace: key.namespace, Name: key.name}
 		var oldest metric
-		whole := !n.waits[key]
+		whole := !n.restarts[key]
 		for _, name := range names {
 			c := n.containers[containerKey{key, name}].metric
 			whole = whole && c.known

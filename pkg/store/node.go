@@ -62,7 +62,7 @@ type podReport struct {
 	snapshot   *usage.Pod   // the last complete one; nil: there was none
 	hash       uint32       // of the key
 	changed    bool         // whether the containers or their Amounts have changed since the snapshot
-	waits      bool         // whether one of the containers waits for its restart, and the last scrape did not mention it
+	restarts   bool         // whether one of the containers waits for its restart, or has no Amount since then
 	lost       usage.Loss   // why one of the containers had no usable sample in the last scrape
 	lostOf     *container   // that container, if lost is set; of several, the one with the oldest Amount
 }
@@ -146,10 +146,10 @@ func (n *node) observeNode(scrape *usage.Scrape, a *arrival) {
 // observeContainers adds the samples of a scrape, after matchContainers.
 func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) {
 	for _, r := range n.reports {
-		r.lost, r.waits = usage.NotLost, false
+		r.lost, r.restarts = usage.NotLost, false
 	}
 	for _, c := range n.containers[len(scrape.Containers):] { // not mentioned, see mayRun
-		c.pod.waits = c.pod.waits || n.config.State != nil && !n.state(c.key()).Running
+		c.pod.restarts = c.pod.restarts || n.restarts(c, a)
 	}
 	for i := range scrape.Containers {
 		c, s := n.containers[i], &scrape.Containers[i].Sample
@@ -164,6 +164,8 @@ func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) {
 		}
 		if c.observe(s, a) {
 			c.pod.changed = true
+		} else {
+			c.pod.restarts = c.pod.restarts || n.restarts(c, a)
 		}
 		if a.lost != usage.NotLost && (c.pod.lost == usage.NotLost || c.amountAt() < c.pod.lostOf.amountAt()) {
 			c.pod.lost, c.pod.lostOf = a.lost, c
@@ -180,6 +182,17 @@ func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) {
 		})
 		n.groupByPod()
 	}
+}
+
+// restarts reports whether a container waits for its restart, or was restarted since its Amount was sampled, according
+// to the API server. The start of a container that is much later is by a clock that was set back.
+func (n *node) restarts(c *container, a *arrival) bool {
+	if !c.hasAmount || n.config.State == nil {
+		return false
+	}
+	state := n.state(c.key())
+	isLater := state.StartedAt > c.amount.At && state.StartedAt.Sub(c.amount.At) < usage.MaxLead
+	return state.Alive && !state.Running || state.StartedAt != 0 && isLater && !c.untimed && !n.clock.isAmbiguous(a.at)
 }
 
 // putSummary applies the kubelet-reported rates of a summary to the node and to the containers that

@@ -94,7 +94,7 @@ func snapshotBatch(ready []*podReport, clock *nodeClock) {
 }
 
 // isReady reports whether a new snapshot is possible: something has changed, every container has an Amount, and none
-// waits for its restart. Another one may have taken over the load of that.
+// is being restarted. Another one may have taken over the load of that.
 func (r *podReport) isReady() bool {
-	return r.changed && !r.waits && !slices.ContainsFunc(r.containers, func(c *container) bool { return !c.hasAmount })
+	return r.changed && !r.restarts && !slices.ContainsFunc(r.containers, func(c *container) bool { return !c.hasAmount })
 }

@@ -247,7 +247,9 @@ var steps = []struct {
 	}},
 	{"a container waits for its restart according to the API server, or does not", func(p *player, arg int) {
 		key := containerKey{pick(&arg, podKeys), pick(&arg, containerNames)}
-		p.waiting[key] = !p.waiting[key]
+		if p.waiting[key] = !p.waiting[key]; !p.waiting[key] {
+			p.restarted[key] = p.kubelets[0].clock(p.now)
+		}
 		p.stopped[key] = p.waiting[key]
 	}},
 	{"a complete response omits containers", func(p *player, arg int) { p.omit(p.kubelet(&arg), arg) }},
@@ -488,6 +490,8 @@ type player struct {
 	stopped  map[containerKey]bool       // the containers that do not run according to the API server
 	waiting  map[containerKey]bool       // those that it shows as waiting for a restart if they do not run
 	shown    map[boundPod]ContainerState // the starts of pods that it shows
+	// The starts of containers that it shows once they have waited for their restart, by the clock of the first node.
+	restarted map[containerKey]usage.NodeTime
 
 	state  func(node string, key containerKey) ContainerState // according to the API server
 	maxAge time.Duration
@@ -505,7 +509,8 @@ type player struct {
 func newPlayer(logf func(string, ...any)) *player {
 	p := &player{
 		now: t0, stopped: map[containerKey]bool{}, waiting: map[containerKey]bool{},
-		shown: map[boundPod]ContainerState{}, maxAge: maxAge, keys: podKeys, logf: logf,
+		shown: map[boundPod]ContainerState{}, restarted: map[containerKey]usage.NodeTime{}, maxAge: maxAge,
+		keys: podKeys, logf: logf,
 		pods: map[*usage.Pod]usage.Pod{}, nodes: map[*usage.Node]usage.Node{},
 	}
 	if logf == nil {
@@ -525,7 +530,9 @@ func newPlayer(logf func(string, ...any)) *player {
 // shownState returns what the API server shows of a container in a script.
 func (p *player) shownState(node string, key containerKey) ContainerState {
 	shown := p.shown[boundPod{node, key.podKey}]
-	shown.Running = !p.stopped[key]
+	if shown.Running = !p.stopped[key]; shown.Running {
+		shown.StartedAt = cut(p.restarted[key])
+	}
 	shown.Alive = shown.Running || p.waiting[key]
 	return shown
 }

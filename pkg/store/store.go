@@ -33,8 +33,8 @@ type Config struct {
 	// State returns what the API server shows of a container of a pod that is bound to the node; the
 	// zero ContainerState if there is no such pod. It is called for containers that a scrape does not
 	// mention, or mentions without CPU and memory. It is also called if a start time has changed, or was
-	// not yet found to be that of the pod, or if a sample was refused. nil: nothing is known, so complete scrapes
-	// decide what runs.
+	// not yet found to be that of the pod, or if a sample was refused, or has no Amount. nil: nothing is known,
+	// so complete scrapes decide what runs.
 	State func(node, namespace, pod, container string) ContainerState
 }
 
@@ -49,6 +49,7 @@ func (c *Config) isClose(window time.Duration) bool { return window < c.RateWind
 type ContainerState struct {
 	Running       bool
 	Alive         bool           // whether it runs, or waits to be restarted
+	StartedAt     usage.NodeTime // in whole seconds, if it runs; 0: not known
 	EarliestStart usage.NodeTime // it cannot have started before; 0: not known
 	PodCreatedAt  usage.Time     // by the API server's clock, which is assumed to agree with ours
 }

@@ -39,7 +39,8 @@ func New(c store.Config, clock usage.Clock) *View {
 		}
 		s := o.Container(container)
 		return store.ContainerState{
-			Running: s.Running, Alive: s.Alive, EarliestStart: o.EarliestStart(container), PodCreatedAt: o.CreatedAt,
+			Running: s.Running, Alive: s.Alive, StartedAt: s.StartedAt, EarliestStart: o.EarliestStart(container),
+			PodCreatedAt: o.CreatedAt,
 		}
 	}
 	v.Store = store.New(c)
