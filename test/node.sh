@@ -39,7 +39,7 @@ await() {
 }
 
 install_packages() {
-  local wanted=(busybox-static conntrack containernetworking-plugins iproute2 iptables openssl runc)
+  local wanted=(conntrack containernetworking-plugins iproute2 iptables openssl procps runc)
   [ -n "$containerd" ] || wanted+=(containerd)
   dpkg --status "${wanted[@]}" >/dev/null 2>&1 && return
   say "installing ${wanted[*]}"
@@ -117,7 +117,7 @@ remove_network() {
 }
 
 make_network() {
-  [ ! -f "$state/network" ] || return 0
+  if [ -f "$state/network" ] && [ -e "/var/run/netns/$namespace" ]; then return; fi
   remove_network # of an attempt that failed
   ip netns add "$namespace"
   ip link add kube-vitals type veth peer name node netns "$namespace"
@@ -254,7 +254,9 @@ up() {
   start scheduler "$programs/kube-scheduler" --kubeconfig="$state/scheduler.kubeconfig" --leader-elect=false
   start containerd "${containerd:-containerd}" --config "$state/containerd.toml"
   await containerd containers version
-  load busybox:1 "$(command -v busybox)" /bin/sleep 2147483647
+  # The package cannot be installed beside busybox.
+  (cd "$state" && apt-get download -qq busybox-static >/dev/null && dpkg-deb --extract busybox-static_*.deb busybox)
+  load busybox:1 "$state/busybox/bin/busybox" /bin/sleep 2147483647
   start kubelet "$state/bin/kubelet" --config="$state/kubelet.yaml" --kubeconfig="$state/node1.kubeconfig" \
     --hostname-override=node1 --node-ip="$address" --root-dir="$state/kubelet" --cert-dir="$state/kubelet-pki"
   start proxy "$state/bin/kube-proxy" --kubeconfig="$state/proxy.kubeconfig" --hostname-override=node1 \
@@ -278,6 +280,10 @@ try() {
 }
 
 down() {
+  if [ ! -d "$pki" ]; then
+    say "there is nothing in $state"
+    exit 1
+  fi
   if [ -S "$state/containerd.sock" ]; then
     kubectl delete pods --all --all-namespaces --grace-period=0 --force --wait=false >/dev/null 2>&1 || true
     sleep 5

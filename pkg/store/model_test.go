@@ -401,7 +401,8 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 func (m *model) isRestarting(n *modelNode, key containerKey, c *modelContainer, in *incoming) bool {
 	state := m.state(n.name, key)
 	since := state.StartedAt.Sub(c.At)
-	isSince := state.StartedAt != 0 && since > 0 && since < maxLead && !c.since.Untimed && in.at >= n.ambiguousUntil
+	isSince := state.StartedAt != 0 && since > 0 && since < max(maxLead, m.maxAge)
+	isSince = isSince && !c.since.Untimed && in.at >= n.ambiguousUntil
 	return c.known && (state.Alive && !state.Running || isSince)
 }
 

@@ -191,7 +191,8 @@ func (n *node) restarts(c *container, a *arrival) bool {
 		return false
 	}
 	state := n.state(c.key())
-	isLater := state.StartedAt > c.amount.At && state.StartedAt.Sub(c.amount.At) < usage.MaxLead
+	since := state.StartedAt.Sub(c.amount.At)
+	isLater := since > 0 && since < max(usage.MaxLead, n.config.MaxSampleAge)
 	return state.Alive && !state.Running || state.StartedAt != 0 && isLater && !c.untimed && !n.clock.isAmbiguous(a.at)
 }
 
