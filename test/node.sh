@@ -50,12 +50,11 @@ install_packages() {
 # build_node VERSION: k8s.io/kubernetes finds its staging modules in a folder of its own. Other modules get those that
 # were published with it.
 build_node() {
-  local version=$1 out=$cache/node-$1 work file flag=k8s.io/component-base/version.git
-  mkdir -p "$out" "$state"
+  local version=$1 out=$cache/node-$1 work=$state/build file flag=k8s.io/component-base/version.git
+  mkdir -p "$out" "$work"
   ln -sfn "$out" "$state/bin"
   if [ -x "$out/kubelet" ] && [ -x "$out/kube-proxy" ]; then return; fi
   say "building the kubelet $version"
-  work=$(mktemp -d)
   file=$(cd "$work" && go mod download -json "k8s.io/kubernetes@v$version" | sed -n 's/.*"GoMod": "\(.*\)".*/\1/p')
   sed -E -e 's#^module .*#module node#' -e '/^godebug \(/,/^\)/d' -e '/^(godebug|go|toolchain) /d' \
     -e "s#^(replace )?([ \t]*k8s.io/[a-z-]+) => ./staging/src/.*#\1\2 => \2 v0.${version#1.}#" "$file" >"$work/go.mod"
@@ -63,7 +62,6 @@ build_node() {
   (cd "$work" && CGO_ENABLED=0 GOFLAGS=-mod=mod go build -trimpath -o "$out/" \
     -ldflags "-s -w -X ${flag}Version=v$version -X ${flag}Major=1 -X ${flag}Minor=$(cut -d. -f2 <<<"$version")" \
     k8s.io/kubernetes/cmd/kubelet k8s.io/kubernetes/cmd/kube-proxy)
-  rm -rf "$work"
 }
 
 # authority NAME: NAME.crt and NAME.key of a CA.
