@@ -63,7 +63,7 @@ func TestPrometheus(t *testing.T) {
 	c.checkRecovery(t)
 	each(t, autoscalings(), func(t *testing.T, a autoscaling) {
 		a.awaitReplicas(t, c.testCluster, a.idle, 1)
-		a.checkRescales(t, c.testCluster, a.reason)
+		a.checkRescales(t, c.testCluster)
 	})
 	t.Run("queries of the dashboard and the alerts", func(t *testing.T) { c.awaitQueries(t, isEngineQuery) })
 	t.Run("cadvisor", c.testCadvisor)
