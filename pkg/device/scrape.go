@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/backoff"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/printable"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -48,7 +49,7 @@ func (g *group) fetch(ctx context.Context, t *target) (r *response, err error) {
 	ctx, cancel := context.WithTimeout(ctx, g.Timeout)
 	defer cancel()
 	if r, err = g.get(ctx, t); err != nil {
-		err = reason.Flatten(err, "%.1000s", reason.Printable(err.Error())) // the exporter's text in it may be long
+		err = reason.Flatten(err, "%.1000s", printable.Text(err.Error())) // the exporter's text in it may be long
 	}
 	return r, err
 }

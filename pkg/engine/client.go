@@ -18,6 +18,7 @@ import (
 	promconfig "github.com/prometheus/common/config"
 
 	"github.com/kube-vitals/kube-vitals/pkg/engine/decode"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/printable"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/reload"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/untrusted"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
@@ -155,7 +156,7 @@ func (c *client) query(ctx context.Context, k kind, emit func(*decode.Series)) (
 	decoded, err := c.read(request, emit)
 	if err != nil {
 		// OAuth 2.0 puts whole responses into its errors, so the text is cut.
-		return nil, reason.Flatten(err, "query %v at %s: %.1000s", k, c.url.Host, reason.Printable(withoutURL(err).Error()))
+		return nil, reason.Flatten(err, "query %v at %s: %.1000s", k, c.url.Host, printable.Text(withoutURL(err).Error()))
 	}
 	return decoded, nil
 }

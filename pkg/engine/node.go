@@ -10,7 +10,7 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/engine/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/health"
-	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/printable"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -158,7 +158,7 @@ func (s *Source) containerOf(n *node, k kind, series *decode.Series, result *Res
 	case len(name) > maxNameBytes:
 		result.Skipped[usage.OverLimit]++
 		return nil, Start{}
-	case !reason.IsPrintable(name):
+	case !printable.IsName(name):
 		result.Skipped[usage.Malformed]++
 		return nil, Start{}
 	case len(n.containers) >= s.MaxContainers:

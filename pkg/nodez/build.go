@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/printable"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 	"github.com/kube-vitals/kube-vitals/pkg/view"
@@ -81,8 +82,8 @@ func (t *Totals) add(n *Node) {
 // fill sets the fields of a node, except for its pods.
 func (c *Config) fill(n *Node, source *health.Overall, h *health.Node, now time.Time) {
 	*n = Node{
-		Name:            printable(h.Name, maxNameBytes),
-		Address:         printable(h.Address, maxNameBytes),
+		Name:            shorten(h.Name, maxNameBytes),
+		Address:         shorten(h.Address, maxNameBytes),
 		LastSuccess:     wallAt(h.LastSuccess, now),
 		LastScrape:      wallAt(h.Last, now),
 		NextScrape:      nextAt(&h.Attempts, now),
@@ -128,7 +129,7 @@ func cores(nanocores uint64) float64 { return float64(nanocores) / 1e9 }
 func diagnosisOf(r reason.Reason, d reason.Description, url string, err error) Diagnosis {
 	e := d.Explain(err)
 	diagnosis := Diagnosis{Reason: r, Problem: e.Problem, Cure: e.Cure, Command: e.Command,
-		Error: printable(e.Detail, maxErrorBytes)}
+		Error: shorten(e.Detail, maxErrorBytes)}
 	if r != "" {
 		diagnosis.URL = url
 	}
@@ -171,7 +172,7 @@ func engineOf(o *health.Overall, now time.Time) *Engine {
 		return nil
 	}
 	return &Engine{
-		Host:            printable(o.Engine.Host, maxNameBytes),
+		Host:            shorten(o.Engine.Host, maxNameBytes),
 		State:           attemptsState(&o.Attempts),
 		Diagnosis:       diagnosisOf(o.Reason, o.Describe(o.Reason), reason.EngineFailing.URL(), o.Err),
 		LastSuccess:     wallAt(o.LastSuccess, now),
@@ -186,7 +187,7 @@ func engineOf(o *health.Overall, now time.Time) *Engine {
 		UnknownSeries:   o.Engine.UnknownSeries,
 		Skipped:         o.Engine.Skipped,
 		Partial:         o.Engine.Warning != "",
-		Warning:         printable(o.Engine.Warning, maxErrorBytes),
+		Warning:         shorten(o.Engine.Warning, maxErrorBytes),
 	}
 }
 
@@ -249,12 +250,12 @@ const maxErrorBytes = 1024
 // maxNameBytes is longer than any name or address that the API server accepts.
 const maxNameBytes = 512
 
-// printable returns at most limit bytes of text, without characters that could change how the rest
+// shorten returns at most limit bytes of text, without characters that could change how the rest
 // is displayed, such as the escape sequences of terminals and marks of right-to-left text.
-func printable(text string, limit int) string {
+func shorten(text string, limit int) string {
 	suffix := ""
 	if len(text) > limit {
 		text, suffix = strings.ToValidUTF8(text[:limit], ""), "…"
 	}
-	return reason.Printable(text) + suffix
+	return printable.Text(text) + suffix
 }

@@ -17,8 +17,8 @@ func exportersOf(known []health.Exporter, now time.Time) []DeviceExporter {
 		s := &known[i]
 		e := &exporters[i]
 		*e = DeviceExporter{
-			Name: printable(s.Name, maxNameBytes), Namespace: s.Namespace, PodSelector: s.PodSelector,
-			Pods: make([]DevicePod, len(s.Pods)), LeftOut: s.LeftOut, LeftOutPod: printable(s.LeftOutPod, maxNameBytes),
+			Name: shorten(s.Name, maxNameBytes), Namespace: s.Namespace, PodSelector: s.PodSelector,
+			Pods: make([]DevicePod, len(s.Pods)), LeftOut: s.LeftOut, LeftOutPod: shorten(s.LeftOutPod, maxNameBytes),
 		}
 		for j := range s.Pods {
 			e.Pods[j] = podOf(&s.Pods[j], now)
@@ -32,7 +32,7 @@ func exportersOf(known []health.Exporter, now time.Time) []DeviceExporter {
 
 func podOf(h *health.ExporterPod, now time.Time) DevicePod {
 	return DevicePod{
-		Node: printable(h.Node, maxNameBytes), Name: printable(h.Name, maxNameBytes), State: attemptsState(&h.Attempts),
+		Node: shorten(h.Node, maxNameBytes), Name: shorten(h.Name, maxNameBytes), State: attemptsState(&h.Attempts),
 		Diagnosis:   diagnosisOf(h.Reason, h.Reason.DescribeExporter(), reason.ExporterURL, h.Err),
 		LastSuccess: wallAt(h.LastSuccess, now), LastScrape: wallAt(h.Last, now), Devices: h.Devices,
 	}

@@ -231,11 +231,11 @@ func TestPrintable(t *testing.T) {
 		strings.Repeat("x", 21):       strings.Repeat("x", 20) + "…",
 		strings.Repeat("x", 19) + "é": strings.Repeat("x", 19) + "…",
 	} {
-		if got := printable(text, 20); got != want {
+		if got := shorten(text, 20); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
 	}
-	if got := printable(strings.Repeat("大", 1<<20), maxErrorBytes); len(got) > maxErrorBytes+len("…") {
+	if got := shorten(strings.Repeat("大", 1<<20), maxErrorBytes); len(got) > maxErrorBytes+len("…") {
 		t.Errorf("got %d bytes of a huge error", len(got))
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/printable"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -124,7 +124,7 @@ type decoder struct {
 // short reads a string and keeps only its start. It may be logged.
 func (d *decoder) short() string {
 	text, _ := d.str()
-	return reason.Printable(string(text[:min(len(text), maxWarning)]))
+	return printable.Text(string(text[:min(len(text), maxWarning)]))
 }
 
 func (d *decoder) data() {

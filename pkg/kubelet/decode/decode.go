@@ -15,6 +15,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/printable"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -39,7 +40,7 @@ func checkNames(names ...[]byte) (r usage.SkipReason, ok bool) {
 			return usage.NoIdentity, false
 		case len(name) > maxNameBytes:
 			return usage.OverLimit, false
-		case !reason.IsPrintable(name):
+		case !printable.IsName(name):
 			return usage.Malformed, false
 		}
 	}

@@ -1,4 +1,6 @@
-package reason
+// Package printable keeps text that others have chosen from controlling the terminal of its readers, and from forging
+// lines of a log.
+package printable
 
 import (
 	"bytes"
@@ -7,9 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Printable returns text that others have chosen in one line without control characters: a line break would forge a
-// line of the log, and an escape sequence would control the terminal of its readers.
-func Printable(text string) string {
+// Text returns text in one line without control characters.
+func Text(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r):
@@ -21,8 +22,8 @@ func Printable(text string) string {
 	}, text)
 }
 
-// IsPrintable reports whether a name can be served: clients such as kubectl print it as it is.
-func IsPrintable(name []byte) bool {
+// IsName reports whether a name can be served: clients such as kubectl print it unchanged.
+func IsName(name []byte) bool {
 	for _, b := range name { // of Kubernetes, all names are ASCII
 		if b < ' ' || b >= 0x7f {
 			return utf8.Valid(name) && !bytes.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })

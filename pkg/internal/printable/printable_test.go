@@ -1,18 +1,17 @@
-package reason
+package printable
 
 import "testing"
 
-func TestPrintable(t *testing.T) {
+func TestText(t *testing.T) {
 	for text, want := range map[string]string{
 		"web-1": "web-1", "Größe 大": "Größe 大", "a\nb\tc": "a b c", "\x1b]0;title\a": "\uFFFD]0;title\uFFFD",
 		"\u202eevil": "\uFFFDevil", "a\x00b\x7f\u009b": "a\uFFFDb\uFFFD\uFFFD", "a\xffb": "a\uFFFDb",
 	} {
-		got := Printable(text)
-		if got != want {
+		if got := Text(text); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
-		if isPrintable := IsPrintable([]byte(text)); isPrintable != (text == want) {
-			t.Errorf("%q: got %t from IsPrintable", text, isPrintable)
+		if got := IsName([]byte(text)); got != (text == want) {
+			t.Errorf("%q: got %t as a name", text, got)
 		}
 	}
 }
