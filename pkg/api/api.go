@@ -88,8 +88,9 @@ func NewScheme() *runtime.Scheme {
 func NewGroup(c Config, scheme *runtime.Scheme, codecs serializer.CodecFactory) *genericapiserver.APIGroupInfo {
 	group := genericapiserver.NewDefaultAPIGroupInfo(metrics.GroupName, scheme, metav1.ParameterCodec, codecs)
 	encoder := encode.NewEncoder(group.NegotiatedSerializer, group.PrioritizedVersions)
-	nodes := &collection{nodes{c.View}, c.ExplainNodes, encoder, c}
-	pods := &collection{pods{c.View}, c.ExplainPods, encoder, c}
+	turns := newTurns()
+	nodes := &collection{nodes{c.View}, c.ExplainNodes, encoder, turns, c}
+	pods := &collection{pods{c.View}, c.ExplainPods, encoder, turns, c}
 	storage := map[string]rest.Storage{"nodes": nodes, "pods": pods}
 	for _, version := range group.PrioritizedVersions {
 		group.VersionedResourcesStorageMap[version.Version] = storage

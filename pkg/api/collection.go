@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/kube-vitals/kube-vitals/pkg/api/encode"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/fair"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -42,6 +43,7 @@ type collection struct {
 	resourceType
 	explainer Explainer
 	encoder   *encode.Encoder
+	turns     *fair.Turns
 	config    Config
 }
 
@@ -99,16 +101,6 @@ func (c *collection) List(ctx context.Context, options *metainternalversion.List
 		return nil, err
 	}
 	return c.page(ctx, q, objects)
-}
-
-// objects returns what q selects, when it is the user's turn.
-func (c *collection) objects(ctx context.Context, q *query) ([]*inventory.Object, error) {
-	done, err := takeTurn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	return q.objects(c), nil
 }
 
 // page returns a page of a list of objects. It skips those without metrics.

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	goruntime "runtime"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,16 +65,10 @@ type memoryPool struct {
 	largest int64
 }
 
-// maxSelections is the number of lists of one user whose objects are selected at the same time. A selector may compare
-// each object with 1000 requirements, and a request that finds nothing needs no memory: without a limit, one user could
-// keep all processors busy, and scrapes would be late. With up to three processors, it is one.
-func maxSelections() int { return max(1, goruntime.GOMAXPROCS(0)/2) }
-
 // negotiated is what WithResponseMemory has negotiated for a request. reserve reserves memory for it, and
 // ConvertToTable reads table from it.
 type negotiated struct {
 	pools []memoryPool
-	turns *fair.Turns // of selecting objects
 	user  string
 	max   int64
 	cost  cost
@@ -100,14 +92,13 @@ func WithResponseMemory(
 		{fair.NewPool(limit.Small), smallBytes},
 		{fair.NewPool(limit.Large), math.MaxInt64},
 	}
-	turns := fair.NewTurns(maxSelections())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
 		if !ok || info.APIGroup != metrics.GroupName || info.Verb != "list" && info.Verb != "get" {
 			next.ServeHTTP(w, r)
 			return
 		}
-		m := &negotiated{pools: pools, turns: turns, max: limit.Max, release: func() {}}
+		m := &negotiated{pools: pools, max: limit.Max, release: func() {}}
 		m.cost, m.table = costOf(r, serializer)
 		m.gzip = responsewriters.ContentEncodingSupported(r, features.APIResponseCompression) != ""
 		if user, ok := request.UserFrom(r.Context()); ok {
@@ -198,23 +189,6 @@ func (d *demand) compression() int64 {
 		return 0
 	}
 	return gzipBytes
-}
-
-// maxWait is how long a list waits for its turn. Clients that have to wait longer try again.
-const maxWait = 10 * time.Second
-
-// takeTurn waits until the user of a request may select objects. Done must be called after that.
-func takeTurn(ctx context.Context) (done func(), err error) {
-	m, ok := ctx.Value(negotiatedKey{}).(*negotiated)
-	if !ok {
-		return func() {}, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, maxWait)
-	defer cancel()
-	if done, err = m.turns.Take(ctx, m.user); err != nil {
-		return nil, apierrors.NewTooManyRequests("other lists of the same user are being selected: try again", 1)
-	}
-	return done, nil
 }
 
 // reserve reserves the memory for a response, if it needs more than is reserved for it already.

@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -281,44 +280,6 @@ func TestHostilePodTooLarge(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestSelectionsTakeTurns checks that a user who lists with selectors waits for their own lists, and no one else.
-func TestSelectionsTakeTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		turns := fair.NewTurns(1)
-		of := func(ctx context.Context, user string) context.Context {
-			return context.WithValue(ctx, negotiatedKey{}, &negotiated{turns: turns, user: user, release: func() {}})
-		}
-		done, err := takeTurn(of(t.Context(), "a"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		group := NewGroup(newConfig(), NewScheme(), serializer.NewCodecFactory(NewScheme()))
-		pods, ok := group.VersionedResourcesStorageMap["v1"]["pods"].(*collection)
-		if !ok {
-			t.Fatal("the storage of pods is not a collection")
-		}
-		// list reports whether a list has to wait too long for its turn. Otherwise, there is no memory for it: this test
-		// has no pools.
-		list := func(user string) bool {
-			_, err := pods.List(of(t.Context(), user), &metainternalversion.ListOptions{})
-			if !apierrors.IsTooManyRequests(err) {
-				t.Errorf("%s: got %v, want 429", user, err)
-			}
-			return strings.Contains(fmt.Sprint(err), "same user")
-		}
-		if list("b") {
-			t.Error("another user has to wait")
-		}
-		if !list("a") {
-			t.Error("the same user has not to wait")
-		}
-		done()
-		if list("a") {
-			t.Error("the same user has to wait after the first list")
-		}
-	})
 }
 
 // TestRefusedGrowth checks that memory returns to its pool once if a response turns out to need more, and there is
