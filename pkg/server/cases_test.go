@@ -51,7 +51,7 @@ func TestCases(t *testing.T) {
 	cases.Run(t, "../store/testdata/cases", "server", func(t *testing.T, file, text string) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
-			target := &caseTarget{t: t, ctx: ctx, config: config, kubelet: kubelet, at: at}
+			target := &caseTarget{t: t, ctx: ctx, config: config, kubelet: kubelet, at: at, restarts: map[string]int32{}}
 			for _, err := range cases.Play(file, text, target) {
 				t.Error(err)
 			}
@@ -95,7 +95,8 @@ type caseTarget struct {
 	api      *sim.API
 	assembly *assembly
 	gate     *gate
-	uid      int // of the last pod
+	uid      int              // of the last pod
+	restarts map[string]int32 // by POD/CONTAINER
 }
 
 // gate is a scrape.Fetcher whose requests wait until a case has a response.
@@ -290,10 +291,11 @@ func (c *caseTarget) newPod(name string) *corev1.Pod {
 			status.State.Running = &corev1.ContainerStateRunning{StartedAt: start}
 		case s.Alive:
 			status.State.Waiting, status.LastTerminationState.Terminated = &corev1.ContainerStateWaiting{}, ended
-			status.RestartCount = 1
+			c.restarts[name+"/"+container]++
 		default:
 			status.State.Terminated = ended
 		}
+		status.RestartCount = c.restarts[name+"/"+container]
 		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: container})
 		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, status)
 	}

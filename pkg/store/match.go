@@ -68,10 +68,9 @@ func (n *node) mayRun(c *container, scrape *usage.Scrape) bool {
 	if n.config.State == nil {
 		return scrape.Partial && scrape.At.Sub(c.lastSeen) <= n.config.MaxSampleAge
 	}
-	state := n.state(c.key())
-	isRecent := func(asOf usage.Time) bool { return scrape.At.Sub(asOf) <= n.config.MaxSampleAge }
+	state, last := n.state(c.key()), c.pod.snapshot
 	return state.Running ||
-		state.Alive && isRecent(c.asOf) && c.pod.snapshot != nil && isRecent(c.pod.snapshot.AsOf)
+		state.Alive && last != nil && !min(c.asOf, last.AsOf).IsExpired(n.config.MaxSampleAge, scrape.At)
 }
 
 // isInOrder reports whether the scrape mentions exactly the containers of n, in the same order.

@@ -191,9 +191,12 @@ func (n *node) restarts(c *container, a *arrival) bool {
 		return false
 	}
 	state := n.state(c.key())
+	if state.Alive && !state.Running {
+		return true
+	}
 	since := state.StartedAt.Sub(c.amount.At)
 	isLater := since > 0 && since < max(usage.MaxLead, n.config.MaxSampleAge)
-	return state.Alive && !state.Running || state.StartedAt != 0 && isLater && !c.untimed && !n.clock.isAmbiguous(a.at)
+	return isLater && !c.untimed && !n.clock.isAmbiguous(a.at)
 }
 
 // putSummary applies the kubelet-reported rates of a summary to the node and to the containers that
