@@ -21,8 +21,8 @@ const (
 	// bufferMemory is what TLS keeps of each byte that the client sent until its first request, such as the name of the
 	// server and the buffer for messages (TestHandshakeMemory).
 	bufferMemory = 3
-	// maxLight is the memory up to which connections of an address are not closed first. The kubelet of a node, which
-	// probes, takes less.
+	// maxLight is the memory of an address from which on its connections are closed first. A kubelet that probes takes
+	// less.
 	maxLight = 4 * connectionMemory
 )
 
