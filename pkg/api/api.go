@@ -45,7 +45,8 @@ type Config struct {
 	View *view.View
 
 	// ExplainPods and ExplainNodes explain what is missing to users who may get all nodes, or all
-	// pods of the namespace, as Authorizer decides. Without them, users learn only that it is missing.
+	// pods of the namespace, as Authorizer decides. Without them, users learn only that it is missing, and
+	// whether the pod runs or the node is known.
 	ExplainPods, ExplainNodes Explainer
 	Authorizer                authorizer.Authorizer
 	// FromEngine is set if usage is read from an engine: NotFound errors then do not name a kubelet.

@@ -89,7 +89,7 @@ func (c *collection) List(ctx context.Context, options *metainternalversion.List
 			return nil, err
 		}
 	}
-	objects, err := c.objects(ctx, q)
+	objects, err := c.objectsInTurn(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (c *collection) page(ctx context.Context, q *query, objects []*inventory.Ob
 	list := c.encoder.NewList(c.kind(), now, q.pageSize(len(objects)))
 	if q.after == nil {
 		list.Selected = len(objects)
-		list.Select = func() ([]*inventory.Object, error) { return c.objects(ctx, q) }
+		list.Select = func() ([]*inventory.Object, error) { return c.objectsInTurn(ctx, q) }
 	}
 	at := c.config.Clock.At(now)
 	oldest := at

@@ -20,8 +20,8 @@ func newTurns() *fair.Turns { return fair.NewTurns(max(1, runtime.GOMAXPROCS(0)/
 // maxWait is how long a list waits for its turn. Clients that have to wait longer try again.
 const maxWait = 10 * time.Second
 
-// objects returns what q selects, when it is the user's turn.
-func (c *collection) objects(ctx context.Context, q *query) ([]*inventory.Object, error) {
+// objectsInTurn returns what q selects, when it is the user's turn.
+func (c *collection) objectsInTurn(ctx context.Context, q *query) ([]*inventory.Object, error) {
 	name := ""
 	if user, ok := request.UserFrom(ctx); ok {
 		name = fair.UserOf(user)

@@ -71,8 +71,8 @@ func newFinding(r reason.Reason, format string, args ...any) finding {
 
 // message returns the text of a finding with the cure.
 func (m *moment) message(f finding) string {
-	why := m.overall.Describe(f.reason).Explain(f.err)
-	why.Problem, why.Detail, why.Command = f.text(), "", "" // kubelets choose details, and commands are for administrators
+	// Only the cure: kubelets choose details, and commands are for administrators.
+	why := reason.Explanation{Problem: f.text(), Cure: m.overall.Describe(f.reason).Explain(f.err).Cure}
 	switch f.reason {
 	// The text has the time to wait, or the cure, or promises nothing (lostOfPod).
 	case reason.PodStarting, reason.NodeStarting, reason.EngineFailing:

@@ -161,7 +161,7 @@ func containersOf(pod *corev1.Pod) []ContainerState {
 	states := make([]ContainerState, 0, len(regular)+min(len(sidecars), len(always)))
 	for i := range regular {
 		status := &regular[i]
-		states = append(states, stateOf(status, isRestarted(pod.Spec.RestartPolicy, own[status.Name], status)))
+		states = append(states, stateOf(status, willRestart(pod.Spec.RestartPolicy, own[status.Name], status)))
 	}
 	for i := range sidecars {
 		if status := &sidecars[i]; always[status.Name] {
@@ -174,9 +174,9 @@ func containersOf(pod *corev1.Pod) []ContainerState {
 
 func byName(a, b ContainerState) int { return strings.Compare(a.Name, b.Name) }
 
-// isRestarted reports whether the kubelet restarts a container if it has ended as its status shows: by the
+// willRestart reports whether the kubelet restarts a container if it has ended as its status shows: by the
 // policy of the pod, or by that of the container, if it has one.
-func isRestarted(ofPod corev1.RestartPolicy, own *corev1.Container, status *corev1.ContainerStatus) bool {
+func willRestart(ofPod corev1.RestartPolicy, own *corev1.Container, status *corev1.ContainerStatus) bool {
 	ended, policy := status.State.Terminated, corev1.ContainerRestartPolicy(ofPod)
 	switch {
 	case ended == nil || own != nil && len(own.RestartPolicyRules) > 0: // rules depend on the exit code
@@ -188,11 +188,11 @@ func isRestarted(ofPod corev1.RestartPolicy, own *corev1.Container, status *core
 		(policy != corev1.ContainerRestartPolicyOnFailure || ended.ExitCode != 0)
 }
 
-// stateOf returns the state of a container, given whether it is restarted when it has ended. A container
+// stateOf returns the state of a container, given whether the kubelet restarts it when it has ended. A container
 // that has not run yet is not alive.
-func stateOf(status *corev1.ContainerStatus, isRestarted bool) ContainerState {
+func stateOf(status *corev1.ContainerStatus, willRestart bool) ContainerState {
 	hasRun := status.State.Terminated != nil || status.LastTerminationState.Terminated != nil || status.RestartCount > 0
-	state := ContainerState{Name: status.Name, Restarted: status.RestartCount > 0, Alive: hasRun && isRestarted}
+	state := ContainerState{Name: status.Name, Restarted: status.RestartCount > 0, Alive: hasRun && willRestart}
 	if running := status.State.Running; running != nil {
 		state.Running, state.Alive, state.StartedAt = true, true, usage.NodeAt(running.StartedAt.Time)
 	}

@@ -24,6 +24,9 @@ func (d Description) Explain(err error) Explanation {
 	return e
 }
 
+// WithCure returns the text of an error, and its cure if it has one. The error may be nil.
+func WithCure(err error) Explanation { return Description{}.Explain(err) }
+
 // Error returns "problem: detail (cure; the command: command)". It implements error for loggers.
 func (e Explanation) Error() string {
 	text := e.Problem

@@ -31,7 +31,7 @@ func (r readiness) missing() (names, reasons []string) {
 	for _, requirement := range r {
 		if err := requirement.check(); err != nil {
 			names = append(names, requirement.name)
-			reasons = append(reasons, reason.Description{}.Explain(err).Error())
+			reasons = append(reasons, reason.WithCure(err).Error())
 		}
 	}
 	return names, reasons
@@ -49,7 +49,7 @@ func (r requirement) probe() healthz.HealthChecker {
 		case strings.HasSuffix(request.URL.Path, "/"+r.name):
 			return errors.New("reason withheld")
 		}
-		return reason.Description{}.Explain(err)
+		return reason.WithCure(err)
 	})
 }
 

@@ -367,7 +367,7 @@ func TestSecretCannotBeCreated(t *testing.T) {
 		newcomer := w.start()
 		w.advance(step)
 		const cure = "kubectl create secret generic serving --namespace kube-system"
-		if why := (reason.Description{}).Explain(newcomer.Ready()); why.Command != cure {
+		if why := reason.WithCure(newcomer.Ready()); why.Command != cure {
 			t.Errorf("Ready() = %v, want the command %q", why, cure)
 		}
 		w.checkLog(3, "cannot be created") // one of each replica

@@ -36,8 +36,8 @@ type node struct {
 	reports    []*podReport // the pods that they belong to, sorted by hash
 
 	scrapedAt usage.Time // when the last scrape arrived; 0: there was none
-	// completeAt is the same; 0: that scrape did not mention every container of the node, or not all of
-	// them were stored, or it is too long ago.
+	// completeAt is scrapedAt, or 0 if that scrape did not mention every container of the node, or not all of them were
+	// stored, or if it is too long ago.
 	completeAt usage.Time
 	capacity   capacity
 	lost       usage.Loss // why the last sample of the node could not be used

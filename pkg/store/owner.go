@@ -39,10 +39,11 @@ func (n *node) podStart(c *container, a *arrival) podStart {
 	isAmbiguous := n.clock.isAmbiguous(a.at)
 	p.mayBeOther = isRemoved && (isAmbiguous || !p.state.Running && p.state.EarliestStart == 0)
 	p.isComparable = p.state.EarliestStart != 0 && (isAmbiguous || p.state.EarliestStart.Sub(p.now) <= usage.MaxLead)
-	p.earliest = p.state.EarliestStart // isEarlier below compares with this one; the exceptions after it only lower it
+	p.earliest = p.state.EarliestStart
 	// A proven sample with a start that is not earlier shows that this kubelet reports starts of containers, not the
 	// pod's creation.
-	if startCounts := isRemoved || c.isProven && c.prev.startedAt != 0 && !p.isEarlier(c.prev); !startCounts {
+	isShown := c.isProven && c.prev.startedAt != 0 && !c.prev.startedBefore(p.state.EarliestStart)
+	if !isRemoved && !isShown {
 		p.earliest = p.state.earliestOfOnly(a.at)
 	}
 	if isAmbiguous { // the kubelet may report a start by the clock after the step, the API server shows that before
@@ -51,15 +52,15 @@ func (n *node) podStart(c *container, a *arrival) podStart {
 	return p
 }
 
-// isEarlier reports whether a container started before any of the pod can have.
-func (p *podStart) isEarlier(r reading) bool {
-	return r.startedAt != 0 && r.startedAt < p.earliest.Add(-usage.StartMargin)
+// startedBefore reports whether a container started before a time, by more than the margin.
+func (r *reading) startedBefore(t usage.NodeTime) bool {
+	return r.startedAt != 0 && r.startedAt < t.Add(-usage.StartMargin)
 }
 
 // lossOf returns why a reading cannot be of the pod, if so.
 func (p *podStart) lossOf(r reading, a *arrival) usage.Loss {
 	switch {
-	case p.mayBeOther, p.isComparable && p.isEarlier(r):
+	case p.mayBeOther, p.isComparable && r.startedBefore(p.earliest):
 		return usage.LostOwner
 	case p.isComparable && p.usedTooMuch(r, a): // or the capacity is too low
 		return usage.LostExcess
@@ -80,14 +81,15 @@ func (n *node) checkOwner(c *container, s *usage.Sample, a *arrival) usage.Loss 
 			c.pod.snapshot, c.pod.changed, a.dropped = nil, true, true
 		}
 	}
-	if loss := start.lossOf(readingOf(s), a); loss != usage.NotLost {
+	cur := readingOf(s)
+	if loss := start.lossOf(cur, a); loss != usage.NotLost {
 		a.hasForeign = true
 		if !start.state.Running {
 			a.foreign, a.dropped = append(a.foreign, c), true
 		}
 		return loss
 	}
-	c.isProven = start.isComparable && !start.isEarlier(readingOf(s))
+	c.isProven = start.isComparable && !cur.startedBefore(start.earliest)
 	c.isNew = c.isNew && s.StartedAt >= start.state.EarliestStart // a start before the pod's is not its own
 	return usage.NotLost
 }

@@ -77,7 +77,7 @@ func (a *arrival) jumpedRecently() bool {
 	return a.clock.jumpedAt != 0 && a.at.Sub(a.clock.jumpedAt) <= recentJump
 }
 
-// startsAreAmbiguous reports whether a container may have started while the node's clock was ambiguous.
+// startsAreAmbiguous reports whether the node's clock is ambiguous, or was in the last minute.
 func (a *arrival) startsAreAmbiguous() bool {
 	return a.at.Sub(a.clock.ambiguousUntil) <= recentJump
 }

@@ -42,6 +42,6 @@ func (l *Log) NoteError(logger klog.Logger, err error) {
 	if err == nil {
 		l.Note(logger, "", nil)
 	} else {
-		l.Note(logger, err.Error(), reason.Description{}.Explain(err))
+		l.Note(logger, err.Error(), reason.WithCure(err))
 	}
 }
