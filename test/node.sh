@@ -4,7 +4,7 @@
 # Ubuntu without another kubelet, Go, and `make build plugin programs`.
 #
 #   test/node.sh up VERSION    such as 1.33.13: build (some minutes, once), start, and wait until the node is ready
-#   test/node.sh try [ARG...]  install the chart with bin/kube-vitals and further arguments of helm; run the
+#   test/node.sh try [ARG...]  install the chart with bin/kube-vitals and further arguments of helm; run helm test, the
 #                              conformance suite, doctor and kubectl top
 #   test/node.sh kubectl ...   kubectl for this cluster
 #   test/node.sh down          end it, and delete its state
@@ -268,10 +268,13 @@ up() {
 try() {
   export KUBECONFIG=$state/admin.kubeconfig PATH=$programs:$PATH
   load kube-vitals:dev bin/kube-vitals /bin/kube-vitals
+  load kubectl:dev "$programs/kubectl" /bin/kubectl
   helm upgrade --install kube-vitals charts/kube-vitals --namespace=kube-system --wait \
     --set=image.repository=docker.io/local/kube-vitals,image.tag=dev,image.pullPolicy=Never \
+    --set=tests.image.repository=docker.io/local/kubectl,tests.image.tag=dev,tests.image.pullPolicy=Never \
     --set-string="podAnnotations.binary=$(sha256sum <bin/kube-vitals | cut -c1-16)" "$@"
   kubectl wait --for=condition=Available apiservice/v1.metrics.k8s.io --timeout=2m
+  helm test kube-vitals --namespace=kube-system
   (cd test/conformance && go run ./metrics-conformance --profile=extension --workload=docker.io/local/busybox:1)
   bin/kubectl-vitals doctor
   kubectl top pods --all-namespaces --containers

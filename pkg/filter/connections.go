@@ -15,8 +15,8 @@ import (
 
 const (
 	// connectionMemory is what an open connection takes after the handshake, in bytes, and byteMemory what each byte does
-	// that the client sent after that, until a request starts: headers of HTTP/2 are compressed
-	// (TestConnectionMemory). The latter is also what each byte of the client's certificates takes, when they are parsed.
+	// that the client sent after that, until a request starts (TestConnectionMemory). The latter is also what each byte of
+	// the client's certificates takes, when they are parsed.
 	connectionMemory, byteMemory = 64 << 10, 64
 	// bufferMemory is what TLS keeps of each byte that the client sent until its first request, such as the name of the
 	// server and the buffer for messages (TestHandshakeMemory).
@@ -35,10 +35,10 @@ const (
 //   - The front proxy does not count: see WithRequestLimits.
 //   - What a client sends until a request starts counts, too, in addition to what it received. What is kept of the
 //     handshake, such as the client's certificates, counts until the connection ends.
-//   - It closes a connection whose client does not accept what is written. A deadline of a stream does not help then,
-//     because HTTP/2 resets a stream by a frame that the client must read.
+//   - It closes a connection whose client does not accept what is written.
 //
-// The library ends a handshake, and the headers of HTTP/1, after 32 seconds, and an idle connection of HTTP/1 after 90.
+// It is for HTTP/1 only, where one request after the other is read. The library ends a handshake, and the headers of a
+// request, after 32 seconds, and an idle connection after 90.
 type Listener struct {
 	net.Listener
 	maxWriteTime time.Duration

@@ -1,7 +1,6 @@
 package filter
 
 import (
-	"bytes"
 	"crypto/tls"
 	"crypto/x509/pkix"
 	"fmt"
@@ -14,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -265,18 +262,14 @@ func serveTLSWith(t *testing.T, config *genericapiserver.Config, next http.Handl
 			func() []string { return []string{"/livez"} }),
 		TLSConfig: &tls.Config{
 			Certificates: []tls.Certificate{kubelettest.NewCA().Issue(nil, []net.IP{net.IPv4(127, 0, 0, 1)})},
-			ClientAuth:   tls.RequestClientCert,
+			ClientAuth:   tls.RequestClientCert, NextProtos: []string{"http/1.1"},
 		},
-	}
-	//nolint:staticcheck // as the library does
-	if err := http2.ConfigureServer(server, &http2.Server{MaxReadFrameSize: 256 << 10}); err != nil {
-		t.Fatal(err)
 	}
 	tcp, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l = NewListener(NewConfiguring(tcp), time.Hour, 1<<30)
+	l = NewListener(tcp, time.Hour, 1<<30)
 	go server.Serve(tls.NewListener(l, server.TLSConfig))
 	t.Cleanup(func() { server.Close() })
 	return tcp.Addr().String(), l
@@ -302,67 +295,42 @@ func TestFrontProxyDoesNotCount(t *testing.T) {
 		"another name":    {proxies, "mallory", true},
 		"another CA":      {other, "front-proxy", true},
 	} {
-		for _, protocol := range []string{"http/1.1", "h2"} {
-			address, l := serveTLSWith(t, config, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-			certificate := test.ca.Issue(nil, nil, kubelettest.Subject(pkix.Name{CommonName: test.subject}))
-			transport := &http.Transport{ForceAttemptHTTP2: protocol == "h2", TLSClientConfig: &tls.Config{
-				InsecureSkipVerify: true, NextProtos: []string{protocol}, Certificates: []tls.Certificate{certificate},
-			}}
-			defer transport.CloseIdleConnections()
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+"/livez", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			response, err := transport.RoundTrip(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			response.Body.Close()
-			l.mu.Lock()
-			counts := l.clients[AddressOf(address)] != nil // the server's request to itself has another address
-			l.mu.Unlock()
-			if response.StatusCode != http.StatusOK || response.TLS.NegotiatedProtocol != protocol {
-				t.Errorf("%s, %s: got status %d with %s", name, protocol, response.StatusCode, response.Proto)
-			}
-			if counts != test.counts {
-				t.Errorf("%s, %s: the open connection counts: %v, want %v", name, protocol, counts, test.counts)
-			}
+		address, l := serveTLSWith(t, config, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		certificate := test.ca.Issue(nil, nil, kubelettest.Subject(pkix.Name{CommonName: test.subject}))
+		transport := &http.Transport{TLSClientConfig: &tls.Config{
+			InsecureSkipVerify: true, Certificates: []tls.Certificate{certificate},
+		}}
+		defer transport.CloseIdleConnections()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+"/livez", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, response.Body) // so that the connection stays open
+		response.Body.Close()
+		l.mu.Lock()
+		counts := len(l.clients) > 0
+		l.mu.Unlock()
+		if response.StatusCode != http.StatusOK {
+			t.Errorf("%s: got status %d", name, response.StatusCode)
+		}
+		if counts != test.counts {
+			t.Errorf("%s: the open connection counts: %v, want %v", name, counts, test.counts)
 		}
 	}
 }
 
-func dialTLS(t *testing.T, address, protocol string) net.Conn {
+func dialTLS(t *testing.T, address string) net.Conn {
 	t.Helper()
-	client, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}})
+	client, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close() })
 	return client
-}
-
-// frames returns what a client of HTTP/2 sends first.
-func frames(write func(*http2.Framer)) string {
-	var b bytes.Buffer
-	b.WriteString(http2.ClientPreface)
-	f := http2.NewFramer(&b, nil)
-	_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
-	write(f)
-	return b.String()
-}
-
-// headerBlock returns compressed headers, with n short ones.
-func headerBlock(n int) []byte {
-	var b bytes.Buffer
-	encoder := hpack.NewEncoder(&b)
-	for _, field := range []string{":method GET", ":scheme https", ":authority localhost", ":path /x"} {
-		name, value, _ := strings.Cut(field, " ")
-		_ = encoder.WriteField(hpack.HeaderField{Name: name, Value: value})
-	}
-	for range n {
-		_ = encoder.WriteField(hpack.HeaderField{Name: "x", Value: "y"})
-	}
-	return b.Bytes()
 }
 
 // TestConnectionMemory opens connections that take as much memory as they can before a request.
@@ -373,27 +341,21 @@ func TestConnectionMemory(t *testing.T) {
 	for i := range 15 << 10 {
 		fmt.Fprintf(&headers, "%c%c%c:\r\n", 'a'+i%26, 'a'+i/26%26, 'a'+i/26/26)
 	}
-	for name, test := range map[string]struct{ protocol, text string }{
-		"a handshake": {"h2", ""},
-		"frame": {"h2", frames(func(f *http2.Framer) {
-			_ = f.WriteRawFrame(http2.FrameSettings, 0, 0, nil)
-		}) + "\x00\x40\x00\x00\x00\x00\x00\x00\x00"}, // 16 KiB, which do not come
-		"headers of HTTP/2": {"h2", frames(func(f *http2.Framer) {
-			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headerBlock(3900)})
-		})},
-		"headers of HTTP/1": {"http/1.1", headers.String()},
+	for name, text := range map[string]string{
+		"a handshake": "",
+		"headers":     headers.String(),
 	} {
 		address, l := serveTLS(t, nil)
 		before := heap()
 		for range connections {
-			client := dialTLS(t, address, test.protocol)
-			if _, err := io.WriteString(client, test.text); err != nil {
+			client := dialTLS(t, address)
+			if _, err := io.WriteString(client, text); err != nil {
 				t.Fatal(err)
 			}
 		}
 		// All has been read when nearly as much counts: the server writes some bytes meanwhile.
 		var took, counted int64
-		all := connectionMemory + byteMemory*int64(len(test.text)-64)
+		all := connectionMemory + byteMemory*int64(len(text)-64)
 		for deadline := time.Now().Add(testenv.Patience); counted < all; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%s: counted are %d bytes of each connection, want %d", name, counted, all)
@@ -405,91 +367,9 @@ func TestConnectionMemory(t *testing.T) {
 		for range 5 { // the last bytes may not have been decoded yet
 			took = max(took, (heap()-before)/connections)
 		}
-		t.Logf("%s: %d bytes take %d, counted are %d", name, len(test.text), took, counted)
+		t.Logf("%s: %d bytes take %d, counted are %d", name, len(text), took, counted)
 		if took > counted {
 			t.Errorf("%s: a connection takes %d bytes, counted are %d", name, took, counted)
-		}
-	}
-}
-
-// TestClosedConnectionsAreFreed closes connections of HTTP/2 during a request.
-func TestClosedConnectionsAreFreed(t *testing.T) {
-	const connections = 100
-	address, _ := serveTLS(t, nil)
-	config := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}
-	attack := func() {
-		client, err := tls.Dial("tcp", address, config) // not by dialTLS, which keeps it until the end of the test
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer client.Close()
-		// The window is 0, so the response is not complete. Then a frame that does not come.
-		_, _ = io.WriteString(client, frames(func(f *http2.Framer) {
-			_ = f.WriteHeaders(http2.HeadersFrameParam{
-				StreamID: 1, BlockFragment: headerBlock(0), EndHeaders: true, EndStream: true,
-			})
-		}))
-		reader := http2.NewFramer(nil, client)
-		for {
-			frame, err := reader.ReadFrame()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if frame.Header().Type == http2.FrameHeaders {
-				break
-			}
-		}
-		_, _ = io.WriteString(client, "\x00\x40\x00\x00\x00\x00\x00\x00\x01")
-	}
-	attack()
-	before := heap()
-	for range connections {
-		attack()
-	}
-	for deadline := time.Now().Add(testenv.Patience); ; time.Sleep(10 * time.Millisecond) {
-		each := (heap() - before) / connections
-		if each < 8<<10 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d bytes remain of each closed connection", each)
-		}
-	}
-}
-
-// TestConfiguring checks that a listener accepts requests of this process until one succeeds, and none after Close.
-func TestConfiguring(t *testing.T) {
-	dialed := make(testenv.Listener, 1)
-	l := NewConfiguring(dialed)
-	for range 2 {
-		conn, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, isOwn := conn.(ownConn); !isOwn {
-			t.Errorf("got %T before a request has succeeded", conn)
-		}
-		conn.Close()
-	}
-	l.Close()
-	if conn, err := l.Accept(); err == nil {
-		t.Errorf("got %T from a closed listener", conn)
-	}
-
-	// A client sees the settings from its first connection on.
-	address, _ := serveTLS(t, nil)
-	client := dialTLS(t, address, "h2")
-	frame, err := http2.NewFramer(nil, client).ReadFrame()
-	settings, ok := frame.(*http2.SettingsFrame)
-	if err != nil || !ok {
-		t.Fatalf("got %v, %v", frame, err)
-	}
-	for id, want := range map[http2.SettingID]uint32{
-		http2.SettingMaxFrameSize: frameSize, http2.SettingInitialWindowSize: bodyWindow,
-		http2.SettingMaxConcurrentStreams: maxStreams, http2.SettingMaxHeaderListSize: maxRequest + 320,
-	} {
-		if got, _ := settings.Value(id); got != want {
-			t.Errorf("%v is %d, want %d", id, got, want)
 		}
 	}
 }

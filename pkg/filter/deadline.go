@@ -9,13 +9,12 @@ import (
 
 const (
 	// MaxWriteTime disconnects clients: those that accept less than pieceSize bytes of a response in it, or
-	// not a frame or TLS record, or whose response takes longer than that after the timeout of requests.
+	// not a TLS record, or whose response takes longer than that after the timeout of requests.
 	MaxWriteTime = 10 * time.Second
 	pieceSize    = 64 << 10
 )
 
-// WithDeadline ends responses that clients do not read, as --request-timeout ends the others.
-// Without it, a stream of HTTP/2 whose client grants no window would block its handler for ever.
+// WithDeadline ends responses that clients do not read, or read slowly, as --request-timeout ends the others.
 func WithDeadline(next http.Handler, requestTimeout, maxWriteTime time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(&deadlineWriter{

@@ -3,11 +3,10 @@ package filter
 import "net/http"
 
 // WithDrain returns a handler that closes each connection with its next response once shutdown is
-// closed; HTTP/2 then sends GOAWAY. The API server's aggregation layer keeps its connections, and
+// closed. The API server's aggregation layer keeps its connections, and
 // would send requests here until the library rejects them. This way it reconnects to another
 // replica during --shutdown-delay-duration, while this one still serves. The library has no such
-// option: it keeps connections during the delay, and its GoawayChance applies at random and at any
-// time.
+// option: it keeps connections during the delay.
 func WithDrain(handler http.Handler, shutdown <-chan struct{}) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {

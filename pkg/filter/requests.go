@@ -16,7 +16,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,8 +25,8 @@ import (
 )
 
 const (
-	// maxHeaders is the maximum size of the headers of a request, counted as HTTP/2 does: the names, the values,
-	// and headerOverhead for each, in bytes.
+	// maxHeaders is the maximum size of the headers of a request, and of the names of its trailers: the names, the
+	// values, and headerOverhead for each, in bytes.
 	maxHeaders     = 64 << 10
 	headerOverhead = 32
 	// maxTarget and maxListTarget are the maximum sizes of the path and the query, in bytes. Only the lists of
@@ -43,7 +42,7 @@ const (
 	maxCertificates, maxCertificateBytes, maxExponent = 4, 16 << 10, 1<<16 + 1
 	// maxBody is the maximum size of a body, which only /debug/flags/v takes, in bytes.
 	maxBody = 64
-	// maxDiscarded is how much of another body is read, in bytes, as the library does with HTTP/1.
+	// maxDiscarded is how much of a body is read, in bytes, as net/http does.
 	maxDiscarded = 256 << 10
 	// requestMemory is what a request without headers takes, in bytes, and headerMemory what each byte of its
 	// headers and target does (TestRequestMemory).
@@ -58,12 +57,11 @@ const (
 // Requests count as their connection does, see Listener. Only the front proxy does not count, whose certificate is
 // verified as in authentication: all users share its connections, and another filter counts their requests.
 func WithRequestLimits(next http.Handler, config *genericapiserver.Config, listed func() []string) http.Handler {
-	return &requestLimits{next: next, config: config, isFrontProxy: frontProxy(config), listed: sync.OnceValue(listed)}
+	return &requestLimits{next: next, isFrontProxy: frontProxy(config), listed: sync.OnceValue(listed)}
 }
 
 type requestLimits struct {
 	next         http.Handler
-	config       *genericapiserver.Config
 	isFrontProxy authenticator.Request
 	listed       func() []string
 }
@@ -82,12 +80,8 @@ func frontProxy(config *genericapiserver.Config) authenticator.Request {
 
 // ServeHTTP implements http.Handler.
 func (l *requestLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	headers := headerSize(r)
-	if conn := connOf(r); conn != nil {
-		if _, isOwn := conn.Conn.(ownConn); isOwn {
-			configureServer(r.Context().Value(http.ServerContextKey).(*http.Server), l.config)
-			return
-		}
+	headers, conn := headerSize(r), connOf(r)
+	if conn != nil {
 		if !conn.trusted.Load() && isVerifiable(r) {
 			if _, ok, _ := l.isFrontProxy.AuthenticateRequest(r); ok {
 				conn.trust()
@@ -99,8 +93,8 @@ func (l *requestLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if r.ContentLength != 0 && !isFlag(r) {
-		discardBody(w, r)
+	if r.ContentLength != 0 {
+		r = withReadBody(w, r)
 	}
 	if err := l.check(r, headers); err != nil {
 		reject(w, err)
@@ -109,13 +103,16 @@ func (l *requestLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		removeCompression(r)
 		l.next.ServeHTTP(w, r)
 	}
-	if r.ProtoMajor == 2 { // until then, the response takes memory
+	if conn != nil && !conn.trusted.Load() { // until the response is sent, it and the request take memory
 		_ = http.NewResponseController(w).Flush()
 	}
 }
 
 func headerSize(r *http.Request) int {
 	size := len(r.Host)
+	for name := range r.Trailer { // net/http has removed them from the header
+		size += len(name) + headerOverhead
+	}
 	for name, values := range r.Header {
 		for _, value := range values {
 			size += len(name) + len(value) + headerOverhead
@@ -220,17 +217,21 @@ func isFlag(r *http.Request) bool {
 	return r.Method == http.MethodPut && r.URL.Path == "/debug/flags/v"
 }
 
-// discardBody reads the body of a request, which others ignore, too. A response before its end can get lost on the way
-// through the API server, which forwards both at the same time. The server closes a connection of HTTP/1 or a stream of
-// HTTP/2 if there is more.
-func discardBody(w http.ResponseWriter, r *http.Request) {
-	controller := http.NewResponseController(w)
+// withReadBody reads the body of a request, and returns a copy with the begin of it, which only /debug/flags/v does not
+// ignore. A response before its end can get lost on the way through the API server, which forwards both at the same
+// time. net/http would wait for it without a limit. It closes the connection if there is more, as r shows.
+func withReadBody(w http.ResponseWriter, r *http.Request) *http.Request {
+	controller, kept := http.NewResponseController(w), bytes.Buffer{}
 	if r.ContentLength <= maxDiscarded {
 		_ = controller.SetReadDeadline(time.Now().Add(MaxWriteTime))
-		_, _ = io.CopyN(io.Discard, r.Body, maxDiscarded)
+		_, _ = io.CopyN(&kept, r.Body, maxBody)
+		_, _ = io.CopyN(io.Discard, r.Body, maxDiscarded-maxBody)
 	}
 	_ = r.Body.Close()
 	_ = controller.SetReadDeadline(time.Time{})
+	r = r.WithContext(r.Context())
+	r.Body = io.NopCloser(&kept)
+	return r
 }
 
 // reject sends an error.
@@ -257,29 +258,4 @@ func removeCompression(r *http.Request) {
 	if r.URL.Path == "/metrics" || strings.HasPrefix(r.URL.Path, "/openapi/") {
 		r.Header.Del("Accept-Encoding")
 	}
-}
-
-// limitedWriter drops lines that follow another one within a second, except those that the library only counts, and the
-// rest of long ones: clients choose the data of GOAWAY.
-type limitedWriter struct {
-	io.Writer
-	sometimes rate.Sometimes
-}
-
-// maxLine is the maximum size of a line in the server's log, in bytes. A stack is shorter.
-const maxLine = 4 << 10
-
-// Write implements io.Writer.
-func (w *limitedWriter) Write(p []byte) (n int, err error) {
-	if bytes.HasPrefix(p, []byte("http: TLS handshake error")) {
-		return w.Writer.Write(p)
-	}
-	w.sometimes.Do(func() {
-		line := p
-		if len(line) > maxLine {
-			line = append(slices.Clip(line[:maxLine]), "…\n"...)
-		}
-		_, err = w.Writer.Write(line)
-	})
-	return len(p), err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/maphash"
 	"net/http"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/cache"
@@ -46,13 +47,13 @@ func shareAccessReviews(next, public authorizer.Authorizer) authorizer.Authorize
 func shareTokenReviews(next authenticator.Request) authenticator.Request {
 	turns, known, seed := fair.NewTurns(maxReviews), cache.NewLRUExpireCache(maxKnownTokens), maphash.MakeSeed()
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
-		token, protocol := r.Header.Get("Authorization"), r.Header.Get("Sec-Websocket-Protocol")
-		if token == "" && protocol == "" {
+		header, protocol := r.Header.Get("Authorization"), r.Header.Get("Sec-Websocket-Protocol")
+		if header == "" && protocol == "" {
 			return next.AuthenticateRequest(r)
 		}
-		hash := maphash.Comparable(seed, [2]string{token, protocol})
+		hash := maphash.String(seed, bearerToken(header)) // not of the header: many have the same token
 		name, isKnown := known.Get(hash)
-		if !isKnown {
+		if !isKnown || protocol != "" {
 			name = "address " + AddressOf(r.RemoteAddr).String()
 		}
 		done, err := turns.Take(r.Context(), name.(string))
@@ -61,9 +62,18 @@ func shareTokenReviews(next authenticator.Request) authenticator.Request {
 		}
 		defer done()
 		response, ok, err := next.AuthenticateRequest(r)
-		if ok {
+		if ok && protocol == "" {
 			known.Add(hash, "user "+fair.UserOf(response.User), time.Hour)
 		}
 		return response, ok, err
 	})
+}
+
+// bearerToken returns what the library takes for the token.
+func bearerToken(header string) string {
+	parts := strings.SplitN(strings.TrimSpace(header), " ", 3)
+	if len(parts) < 2 {
+		return ""
+	}
+	return parts[1]
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -37,9 +38,12 @@ func (r *reviewer) authorize(ctx context.Context, a authorizer.Attributes) (auth
 	return authorizer.DecisionNoOpinion, "", ctx.Err()
 }
 
-// AuthenticateRequest ends only reviews of the token "alice" until that has been reviewed once.
+// AuthenticateRequest ends only reviews of the token "alice" until that has been reviewed once, and those of "mallory".
 func (r *reviewer) AuthenticateRequest(request *http.Request) (*authenticator.Response, bool, error) {
 	token := request.Header.Get("Authorization")
+	if strings.HasPrefix(token, "Bearer mallory ") {
+		return &authenticator.Response{User: &user.DefaultInfo{Name: "mallory"}}, true, nil
+	}
 	r.begin(request.RemoteAddr)
 	if n := r.begin(token); token == "" || token == "Bearer alice" && n == 1 {
 		return &authenticator.Response{User: &user.DefaultInfo{Name: "alice"}}, true, nil
@@ -93,7 +97,8 @@ func TestAccessReviewsOfOneUser(t *testing.T) {
 }
 
 // TestTokenReviewsOfOneAddress has clients at ten addresses send random tokens. Tokens from another address are
-// reviewed, those that were valid within an hour also from the same, and requests without a token pass.
+// reviewed, those that were valid within an hour also from the same, and requests without a token pass. One token in many
+// headers does not displace others.
 func TestTokenReviewsOfOneAddress(t *testing.T) {
 	for age, known := range map[time.Duration]int{0: 1, time.Hour - time.Second: 1, time.Hour + time.Second: 0} {
 		synctest.Test(t, func(t *testing.T) { testTokenReviewsOfOneAddress(t, age, known) })
@@ -115,6 +120,11 @@ func testTokenReviewsOfOneAddress(t *testing.T, age time.Duration, known int) {
 	const first, other = "192.0.2.0:1234", "[2001:db8:1::1]:1"
 	if response, ok, err := send(first, "alice"); !ok || err != nil || response.User.GetName() != "alice" {
 		t.Fatalf("got %v, %t, %v, want alice", response, ok, err)
+	}
+	for n := range maxKnownTokens { // the same token
+		if _, ok, err := send(first, fmt.Sprint("mallory ", n)); !ok || err != nil {
+			t.Fatalf("got %t, %v, want mallory", ok, err)
+		}
 	}
 	time.Sleep(age)
 	for address := range 10 {

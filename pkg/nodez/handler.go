@@ -15,20 +15,12 @@ import (
 // Path is where the page is served.
 const Path = "/nodez"
 
-// maxConcurrent is the number of reports that are made at the same time. A report of 5000 nodes
-// takes some megabytes until the client has read it, or the filters of the server give it up.
-const maxConcurrent = 4
-
 // handler serves the page.
-type handler struct {
-	config  Config
-	permits chan struct{} // has an element for each report that is being made
-}
+type handler struct{ config Config }
 
-// Handler returns the handler of the page. It costs nothing until a request arrives.
-func Handler(c Config) http.Handler {
-	return &handler{config: c, permits: make(chan struct{}, maxConcurrent)}
-}
+// Handler returns the handler of the page. It costs nothing until a request arrives. A report of 5000 nodes takes some
+// megabytes until the client has read it.
+func Handler(c Config) http.Handler { return &handler{config: c} }
 
 // ServeHTTP implements http.Handler.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -54,13 +46,6 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		return
 	}
-	select {
-	case h.permits <- struct{}{}:
-	case <-r.Context().Done():
-		http.Error(w, "too many requests for this page", http.StatusServiceUnavailable)
-		return
-	}
-	defer func() { <-h.permits }()
 	if err := write(w, f, h.config.Report()); err != nil && r.Context().Err() == nil {
 		klog.FromContext(r.Context()).V(2).Info("Cannot send the page of nodes", "err", err)
 	}

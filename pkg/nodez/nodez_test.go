@@ -608,50 +608,6 @@ func TestCures(t *testing.T) {
 	}
 }
 
-// TestConcurrentRequests checks that a slow client does not let reports pile up.
-func TestConcurrentRequests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const most = 4
-		now := time.Now()
-		handler := Handler(newWorld(now).config(now))
-		release, done := make(chan struct{}), make(chan int, 3*most)
-		var slow atomic.Int64
-		for range 3 * most {
-			go func() {
-				w := &slowWriter{ResponseRecorder: httptest.NewRecorder(), release: release, started: &slow}
-				handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, Path, nil))
-				done <- w.Code
-			}()
-			synctest.Wait()
-		}
-		if n := slow.Load(); n != most {
-			t.Errorf("%d responses are written at once, want %d", n, most)
-		}
-		close(release)
-		for range 3 * most {
-			if code := <-done; code != http.StatusOK {
-				t.Errorf("got status %d", code)
-			}
-		}
-	})
-}
-
-type slowWriter struct {
-	*httptest.ResponseRecorder
-	release chan struct{}
-	started *atomic.Int64
-}
-
-func (w *slowWriter) Write(p []byte) (int, error) {
-	select {
-	case <-w.release:
-	default:
-		w.started.Add(1)
-		<-w.release
-	}
-	return w.ResponseRecorder.Write(p)
-}
-
 // TestDeadConnections checks that errors of writing end the response.
 func TestDeadConnections(t *testing.T) {
 	now := time.Now()

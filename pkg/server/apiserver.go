@@ -50,7 +50,7 @@ func (a *assembly) addAPI() error {
 	a.api.ShutdownTimeout = connectionTimeout
 	limitDebugFlags(a.Config, a.api)
 	a.api.Handler.NonGoRestfulMux.Handle("/metrics", a.instruments.handler())
-	a.api.Handler.NonGoRestfulMux.Handle(nodez.Path, nodez.Handler(a.nodezConfig()))
+	a.api.Handler.NonGoRestfulMux.Handle(nodez.Path, filter.WithTurns(nodez.Handler(a.nodezConfig()), maxReports))
 	resources := a.apiConfig(config.Authorization.Authorizer)
 	if err := a.api.InstallAPIGroup(api.NewGroup(resources, scheme, codecs)); err != nil {
 		return fmt.Errorf("cannot install metrics.k8s.io: %w", err)
@@ -76,7 +76,7 @@ func (a *assembly) addChecks(config *genericapiserver.Config, required readiness
 func (a *assembly) addFilters(config *genericapiserver.Config, required readiness, codecs serializer.CodecFactory) {
 	writeTime := cmp.Or(a.maxWriteTime, filter.MaxWriteTime)
 	config.SecureServing.Listener = filter.NewListener(
-		filter.NewConfiguring(config.SecureServing.Listener), writeTime, connectionMemory(memoryLimit()))
+		config.SecureServing.Listener, writeTime, connectionMemory(memoryLimit()))
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
 		handler = api.WithResponseMemory(handler, codecs, responseMemory(memoryLimit()))
 		handler = genericapiserver.DefaultBuildHandlerChain(handler, config)
@@ -102,6 +102,9 @@ func responseMemory(limit uint64) api.ResponseMemory {
 	}
 	return api.ResponseMemory{Large: int64(limit / 8), Small: int64(limit / 16), Max: int64(limit / 4)}
 }
+
+// maxReports is how many responses of /nodez a user gets at a time.
+const maxReports = 2
 
 // nodezConfig returns what /nodez serves.
 func (a *assembly) nodezConfig() nodez.Config {
@@ -183,6 +186,9 @@ func (a *assembly) secure(config *genericapiserver.Config) (readiness, error) {
 			}
 		}
 	}
+	// With HTTP/2, an unknown client could make the library keep a hundred times what it sent: compressed headers, streams
+	// and frames of control. What they take cannot be counted or ended here.
+	a.Serving.DisableHTTP2Serving = true
 	if err := a.Serving.ApplyTo(&config.SecureServing); err != nil {
 		return nil, fmt.Errorf("cannot serve HTTPS: %w", err)
 	}

@@ -1,12 +1,9 @@
 package server
 
 import (
-	"crypto/tls"
 	"net/http"
 	"testing"
 	"time"
-
-	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 )
 
 // TestOneUserLeavesRequestsForOthers checks that users whose connections accept no byte of a response
@@ -15,25 +12,19 @@ func TestOneUserLeavesRequestsForOthers(t *testing.T) {
 	c := newCluster(t).config(t)
 	c.Generic.MaxRequestsInFlight = 16
 	c.Generic.RequestTimeout, c.maxWriteTime = time.Hour, time.Hour
+	c.Serving.Listener = smallBuffers{c.Serving.Listener}
 	client := startReady(t, c)
-	conn, err := tls.Dial("tcp", c.Serving.Listener.Addr().String(),
-		&tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	stalled := testenv.NewStalledClient(t, conn)
 	for _, test := range []struct {
 		user   string
 		served int
 	}{{"system:serviceaccount:tenant:a", 8}, {"system:serviceaccount:tenant:b", 0}, {"bob", 4}} {
 		for n := range test.served + 2 {
-			want := "200"
+			want := http.StatusOK
 			if n >= test.served {
-				want = "429"
+				want = http.StatusTooManyRequests
 			}
-			if got := stalled.Get("/openapi/v2", test.user); got != want {
-				t.Fatalf("request %d of %s: got status %s, want %s", n, test.user, got, want)
+			if _, got := stall(t, c.Serving.Listener.Addr().String(), "/openapi/v2", test.user); got.StatusCode != want {
+				t.Fatalf("request %d of %s: got status %d, want %d", n, test.user, got.StatusCode, want)
 			}
 		}
 	}

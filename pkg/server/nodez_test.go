@@ -26,11 +26,11 @@ import (
 func TestStalledReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 1})
-		page := nodez.Handler(nodez.Config{
+		page := filter.WithTurns(nodez.Handler(nodez.Config{
 			Source: &healthtest.Source{List: make([]health.Node, 1000)}, Now: time.Now, Clock: usage.NewClock(time.Now()),
 			View:   &view.View{Pods: inventory.New(), Nodes: inventory.New(), Store: s},
 			Memory: func() *nodez.Memory { return nil },
-		})
+		}), maxReports)
 		listener := make(testenv.Listener)
 		server := &http.Server{Handler: filter.WithDeadline(page, time.Minute, filter.MaxWriteTime)}
 		go server.Serve(listener)

@@ -179,11 +179,7 @@ func (a attack) attackOver(ctx context.Context, v *victim, conn net.Conn) {
 		_, _ = io.Copy(io.Discard, conn)
 		return
 	}
-	protocol := "http/1.1"
-	if a.http2 {
-		protocol = "h2"
-	}
-	secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}})
+	secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
 	if secure.HandshakeContext(ctx) != nil {
 		return
 	}
@@ -191,9 +187,5 @@ func (a attack) attackOver(ctx context.Context, v *victim, conn net.Conn) {
 	if a.administrator {
 		r.token = v.server.Token
 	}
-	if a.http2 {
-		r.streams(ctx, secure, a.request)
-	} else {
-		r.pipeline(ctx, secure, a.request)
-	}
+	r.pipeline(ctx, secure, a.request)
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"os/exec"
 	"slices"
@@ -54,7 +55,13 @@ func (c *Cluster) StartStandalone(executable string, resolution time.Duration, a
 	}, c.ownFlags(executable, resolution), args)
 	direct := transport.NewBearerAuthRoundTripper(c.token, c.transport())
 	buffered := c.transport()
-	buffered.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: slowBuffer}
+	buffered.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		if err == nil {
+			err = conn.(*net.TCPConn).SetReadBuffer(slowBuffer)
+		}
+		return conn, err
+	}
 	slow := transport.NewBearerAuthRoundTripper(c.token, buffered)
 	s := &Standalone{
 		Started: time.Now(),
@@ -85,7 +92,7 @@ func (c *Cluster) ownFlags(executable string, resolution time.Duration) []string
 func (c *Cluster) transport() *http.Transport {
 	return &http.Transport{
 		TLSClientConfig:    &tls.Config{RootCAs: c.CA.Pool()},
-		ForceAttemptHTTP2:  true,
+		ForceAttemptHTTP2:  true, // as client-go
 		DisableCompression: true,
 	}
 }

@@ -1,0 +1,94 @@
+package filter
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	genericapiserver "k8s.io/apiserver/pkg/server"
+
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
+)
+
+// TestBodiesThatDoNotCome sends requests with long headers and a body that does not come. All that the server keeps of
+// them counts, also after an earlier request on the same connection.
+func TestBodiesThatDoNotCome(t *testing.T) {
+	const connections = 20
+	var names, headers strings.Builder
+	for i := range 15 << 10 {
+		name := fmt.Sprintf("%c%c%c", 'a'+i%26, 'a'+i/26%26, 'a'+i/26/26)
+		fmt.Fprintf(&names, ",%s", name)
+		fmt.Fprintf(&headers, "%s:\r\n", name)
+	}
+	const host, end = " HTTP/1.1\r\nHost: a\r\n", "\r\n"
+	for name, text := range map[string]string{
+		"a flag":            "PUT /debug/flags/v" + host + "Content-Length: 50\r\n" + headers.String() + end,
+		"another path":      "GET /livez" + host + "Content-Length: 50\r\n" + headers.String() + end,
+		"trailers":          "GET /livez" + host + "Transfer-Encoding: chunked\r\nTrailer: x" + names.String() + end + end,
+		"trailers and flag": "PUT /debug/flags/v" + host + "Transfer-Encoding: chunked\r\nTrailer: x" + names.String() + end + end,
+		// net/http serves this one itself.
+		"options": "OPTIONS *" + host + "Content-Length: 50\r\n" + headers.String() + end,
+	} {
+		address, l := serveTLS(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		before := heap()
+		for range connections {
+			client := dialTLS(t, address)
+			if _, err := io.WriteString(client, "GET /livez"+host+end); err != nil {
+				t.Fatal(err)
+			}
+			response, err := http.ReadResponse(bufio.NewReader(client), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+			if _, err := io.WriteString(client, text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// Each has been read when more than its bytes count.
+		var took, counted int64
+		for deadline := time.Now().Add(testenv.Patience); counted < connectionMemory+headerMemory*int64(len(text)); {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: counted are %d bytes of each connection", name, counted)
+			}
+			time.Sleep(10 * time.Millisecond)
+			took = (heap() - before) / connections
+			l.mu.Lock()
+			counted = l.taken / connections
+			l.mu.Unlock()
+		}
+		t.Logf("%s: %d bytes take %d, counted are %d", name, len(text), took, counted)
+		if took > counted {
+			t.Errorf("%s: a connection takes %d bytes, counted are %d", name, took, counted)
+		}
+	}
+}
+
+// TestBodiesHaveADeadline checks how long a request waits for its body.
+func TestBodiesHaveADeadline(t *testing.T) {
+	for _, request := range []string{"PUT /debug/flags/v", "PUT /livez", "GET /livez"} {
+		for _, body := range []string{"Content-Length: 50\r\n\r\n1", "Transfer-Encoding: chunked\r\n\r\n1\r\n"} {
+			synctest.Test(t, func(t *testing.T) {
+				listener := make(testenv.Listener)
+				h := WithRequestLimits(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { io.ReadAll(r.Body) }),
+					&genericapiserver.Config{}, func() []string { return []string{"/livez"} })
+				server := &http.Server{Handler: h}
+				go server.Serve(NewListener(listener, time.Hour, 1<<30))
+				defer server.Close()
+				client, start := listener.Dial(), time.Now()
+				defer client.Close()
+				go fmt.Fprint(client, request+" HTTP/1.1\r\nHost: a\r\n"+body)
+				_ = client.(net.Conn).SetReadDeadline(start.Add(time.Hour))
+				if _, err := io.ReadAll(client); err != nil || time.Since(start) != MaxWriteTime {
+					t.Errorf("%s, %q: got %v after %v, want the end after %v", request, body, err, time.Since(start), MaxWriteTime)
+				}
+			})
+		}
+	}
+}
