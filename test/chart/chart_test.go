@@ -284,7 +284,7 @@ func TestRefusals(t *testing.T) {
 		{"tls.type=none", "at '/tls/type': value must be one of 'kube-vitals', 'helm', 'existingSecret', 'cert-manager', "},
 		{"maxSampleAge=5", "at '/maxSampleAge': got number, want string"},
 		{"args={verbose}", "args and defaultArgs: verbose is not a flag: set --verbose"},
-		{"podLabels.a=1", "at '/podLabels/a': got number, want string"},
+		{"podLabels.a=1", "at '/podLabels/a': got number, want null or string"},
 		{"service.port=0", "at '/service/port': minimum: got 0, want 1"},
 		{"terminationGracePeriodSeconds=no", "at '/terminationGracePeriodSeconds': 'no' does not match pattern"},
 		{"env[0].value=1", "at '/env/0': missing property 'name'"},

@@ -135,6 +135,14 @@ func TestMovingValues(t *testing.T) {
 		"bitnami-empty": {deployment: {container + "image": "ghcr.io/kube-vitals/kube-vitals:dev"}},
 		"empty":         {deployment: {pod + "volumes": nil, arg + "4": nil, container + "resources.limits.memory": "1Gi"}},
 		"umbrella":      {deployment: {arg + "4": "--kubelet-insecure-tls"}},
+		"args-quoted": {deployment: {arg + "4": "--kubelet-insecure-tls", arg + "5": "--v=2",
+			arg + "6": "--metric-resolution=30s", arg + "7": "--node-selector=a#b"}},
+		"args-names": {deployment: {arg + "4": "--v=2", arg + "5": "--kubelet-insecure-tls=true",
+			arg + "6": "--kubelet-preferred-address-types=InternalIP"}},
+		"harmless": {deployment: {pod + "hostUsers": nil, pod + "imagePullSecrets": nil,
+			pod + "tolerations.0.operator": "Exists", "spec.template.metadata.annotations": m{"b": "c"},
+			"spec.template.metadata.labels.a": nil, pod + "nodeSelector": m{"kubernetes.io/os": "linux"}}},
+		"host-users": {deployment: {pod + "hostUsers": false}},
 	}
 	for _, name := range names(t, "values") {
 		t.Run(name, func(t *testing.T) {

@@ -153,9 +153,15 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{/* Labels that a value adds, without those that select the pods: a label with another value would not match the selector. */}}
 {{- define "kube-vitals.addedLabels" -}}
-{{- with omit (. | default dict) "app.kubernetes.io/name" "app.kubernetes.io/instance" }}
-{{- toYaml . }}
+{{- include "kube-vitals.strings" (omit (. | default dict) "app.kubernetes.io/name" "app.kubernetes.io/instance") }}
 {{- end }}
+{{/* A map of a value as YAML, without keys that are null. Empty if there are no others. */}}
+{{- define "kube-vitals.strings" -}}
+{{- $strings := dict }}
+{{- range $key, $value := . }}
+{{- if not (kindIs "invalid" $value) }}{{ $_ := set $strings $key $value }}{{ end }}
+{{- end }}
+{{- with $strings }}{{ toYaml . }}{{ end }}
 {{- end }}
 
 {{/* The repository of the image. The default is in the template too, since some set it to null. */}}
@@ -206,7 +212,7 @@ apiService.caBundle verifies it.
 {{- define "kube-vitals.dnsNames" -}}
 {{- $service := printf "%s.%s" (include "kube-vitals.fullname" .) (include "kube-vitals.namespace" .) -}}
 - {{ $service }}.svc
-- {{ $service }}.svc.{{ .Values.tls.clusterDomain }}
+- {{ $service }}.svc.{{ .Values.tls.clusterDomain | default "cluster.local" }}
 - {{ $service }}
 {{- end }}
 
@@ -247,7 +253,7 @@ KUBE_VITALS_TLS_APISERVICES: {{ include "kube-vitals.apiServices" . | quote }}
 {{- end }}
 {{- if eq (include "kube-vitals.tlsType" .) "kube-vitals" }}
 KUBE_VITALS_TLS_SECRET: {{ include "kube-vitals.tlsSecretName" . | quote }}
-{{- if ne .Values.tls.clusterDomain "cluster.local" }}
+{{- if ne (.Values.tls.clusterDomain | default "cluster.local") "cluster.local" }}
 KUBE_VITALS_TLS_NAMES: {{ include "kube-vitals.dnsNames" . | fromYamlArray | join "," | quote }}
 {{- end }}
 KUBE_VITALS_TLS_CA_CONFIGMAP: {{ include "kube-vitals.caConfigMapName" . | quote }}
@@ -290,13 +296,22 @@ for metrics-server's chart have them.
 
 {{/*
 The flags of defaultArgs and args, as a JSON list. Empty elements and spaces around an element have no effect. An element that
-does not begin with - is the value of the flag before it. --set args.0=FLAG makes a map, whose values are the elements.
+does not begin with - is the value of the flag before it. --set args.0=FLAG makes a map, whose values are the elements. The
+names of a map are flags where the value is none: {kubelet-insecure-tls: true}. metrics-server's chart prints the elements into
+YAML without quotes, so there YAML removes the quotes around an element and a comment behind it.
 */}}
 {{- define "kube-vitals.flags" -}}
 {{- $elements := list }}
+{{- $unquoted := "^(?:\"([^\"]*)\"|'([^']*)'|(.*?))(?:\\s+#.*)?$" }}
 {{- range $given := list .Values.defaultArgs .Values.args }}
 {{- $byIndex := dict }}{{- /* range sorts the keys of a map as text, here with blanks before the digits */}}
-{{- range $i, $element := $given }}{{ $_ := set $byIndex (printf "%9v" $i) ($element | default "" | trim) }}{{ end }}
+{{- range $i, $element := $given }}
+{{- $text := regexReplaceAll $unquoted (kindIs "invalid" $element | ternary "" (toString $element) | trim) "${1}${2}${3}" }}
+{{- if and $text (not (regexMatch "^[0-9]+$" (toString $i))) (not (hasPrefix "-" $text)) }}
+{{- $text = printf "--%s=%s" (trimAll "-" $i) $text }}
+{{- end }}
+{{- $_ := set $byIndex (printf "%9v" $i) $text }}
+{{- end }}
 {{- range $byIndex }}{{ $elements = append $elements . }}{{ end }}
 {{- end }}
 {{- $flags := list }}
