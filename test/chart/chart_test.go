@@ -77,6 +77,12 @@ func TestValues(t *testing.T) {
 
 		{"updateStrategy.type=Recreate", deployment, "spec.strategy", map[string]any{"type": "Recreate"}},
 		{"updateStrategy=null", deployment, "spec.strategy", nil},
+		{"updateStrategy.rollingUpdate.maxSurge=0%,updateStrategy.rollingUpdate.maxUnavailable=1",
+			deployment, "spec.strategy.rollingUpdate.maxUnavailable", 1.0},
+		{"resources.requests.memory=1500000000", deployment, container + "resources.limits.memory", 1500000000.0},
+		{"resources.requests.memory=0.5Gi", deployment, container + "resources.limits.memory", "1Gi"},
+		{"resources.requests.cpu=1500m,resources.limits.cpu=1", deployment, container + "resources.requests.cpu", 1.0},
+		{"resources.requests.cpu=1,resources.limits.cpu=1500m", deployment, container + "resources.requests.cpu", 1.0},
 		// The port that containerPort has anyway.
 		{"containerPort=8443,args={--secure-port=8443}", deployment, container + "ports.0.containerPort", 8443.0},
 		// What metrics-server's chart ignores has no effect: labels of the Service with the wrong indentation, and an
@@ -90,6 +96,8 @@ func TestValues(t *testing.T) {
 		{"", deployment, pod + "automountServiceAccountToken", true},
 		{"", account, "automountServiceAccountToken", false},
 		{"", deployment, pod + "volumes", nil},
+		{"tls.type=self-signed,args={--cert-dir=}", deployment, pod + "volumes", nil},
+		{"args={--audit-log-path=-,--audit-policy-file=/p}", deployment, pod + "volumes", nil},
 		{"tmpVolume.emptyDir.sizeLimit=1Mi", deployment, pod + "volumes.0.emptyDir.sizeLimit", "1Mi"},
 		{"devices.exporters[0].preset=dcgm",
 			deployment, container + "volumeMounts.0.mountPath", "/etc/kube-vitals/devices"},
@@ -314,7 +322,7 @@ func TestRefusals(t *testing.T) {
 		{"tls.type=self-signed,podMonitor.enabled=true,podMonitor.authorization.type=Bearer",
 			"podMonitor.authorization would be sent to a server"},
 		{"hostNetwork.enabled=true", "the kubelet already listens on port 10250 of the node: set another containerPort"},
-		{"podDisruptionBudget.enabled=true,podDisruptionBudget.minAvailable=1,podDisruptionBudget.maxUnavailable=0",
+		{"podDisruptionBudget.enabled=true,podDisruptionBudget.minAvailable=1,podDisruptionBudget.maxUnavailable=1",
 			"podDisruptionBudget.maxUnavailable contradict each other"},
 		{"kubelet.serviceAccount.name=kube-vitals", "kubelet.serviceAccount.name is the ServiceAccount of the pods"},
 		{"args={--secure-port=8443}", "set containerPort instead"},
@@ -346,7 +354,7 @@ func TestRefusals(t *testing.T) {
 		{"devices.exporters[0].preset=rocm", "at '/devices/exporters/0/preset': value must be 'dcgm'"},
 		{"devices.exporters[0].prot=1", "at '/devices/exporters/0': additional properties 'prot' not allowed"},
 		{"args={--authorization-always-allow-paths=/metrics}", "add /healthz,/readyz,/livez to it"},
-		{"tls.type=self-signed,args={--cert-dir=/tmp}", "or set tmpVolume"},
+		{"tls.type=self-signed,args={--cert-dir=/tmpx}", "no volume is mounted at /tmpx: name a folder below /tmp"},
 	} {
 		t.Run(tt.values, func(t *testing.T) {
 			if _, err := helm(t, setValues(tt.values)...); err == nil || !strings.Contains(err.Error(), tt.want) {

@@ -139,6 +139,20 @@ func TestMovingValues(t *testing.T) {
 			arg + "6": "--metric-resolution=30s", arg + "7": "--node-selector=a#b"}},
 		"args-names": {deployment: {arg + "4": "--v=2", arg + "5": "--kubelet-insecure-tls=true",
 			arg + "6": "--kubelet-preferred-address-types=InternalIP"}},
+		"resources-request": {deployment: {container + "resources": m{
+			"requests": m{"cpu": "500m", "memory": "2Gi"}, "limits": m{"memory": "2Gi"}}}},
+		"resources-limit": {deployment: {container + "resources": m{
+			"requests": m{"cpu": "50m", "memory": "150Mi"}, "limits": m{"cpu": "50m", "memory": "150Mi"}}}},
+		"volume-tls": {deployment: {pod + "volumes.0.name": "kube-vitals-tls", pod + "volumes.1.name": "tls"}},
+		"no-surge": {deployment: {
+			"spec.strategy": m{"type": "RollingUpdate", "rollingUpdate": m{"maxSurge": 0.0}}}},
+		"cert-dir": {deployment: {pod + "volumes.0": m{"name": "tmp", "emptyDir": m{}},
+			container + "volumeMounts.0": m{"name": "tmp", "mountPath": "/tmp"}, pod + "volumes.1.name": "ca"}},
+		"cert-dir-mounted": {deployment: {pod + "volumes.0.name": "certs", pod + "volumes.1": nil}},
+		"audit":            {deployment: {pod + "volumes.0.name": "tmp", pod + "volumes.1.name": "policy"}},
+		"mount-tmp": {deployment: {pod + "volumes.0.name": "tmp",
+			container + "volumeMounts.1": m{"name": "tmp", "mountPath": "/var/tmp"}}},
+		"budget-zero-unavailable": {budget: {"spec.minAvailable": 1.0, "spec.maxUnavailable": nil}},
 		"harmless": {deployment: {pod + "hostUsers": nil, pod + "imagePullSecrets": nil,
 			pod + "tolerations.0.operator": "Exists", "spec.template.metadata.annotations": m{"b": "c"},
 			"spec.template.metadata.labels.a": nil, pod + "nodeSelector": m{"kubernetes.io/os": "linux"}}},

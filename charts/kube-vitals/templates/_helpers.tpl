@@ -274,8 +274,8 @@ KUBE_VITALS_DEPLOYMENT: {{ include "kube-vitals.fullname" . | quote }}
 {{- end }}
 
 {{/*
-The section podDisruptionBudget without what has no effect, as JSON: empty text, and minAvailable=0 beside maxUnavailable. Values
-for metrics-server's chart have them.
+The section podDisruptionBudget without what has no effect in metrics-server's chart, as JSON: empty text, and 0 beside the
+other number. If both are 0, maxUnavailable stays.
 */}}
 {{- define "kube-vitals.podDisruptionBudget" -}}
 {{- $budget := omit (.Values.podDisruptionBudget | default dict) }}
@@ -285,8 +285,85 @@ for metrics-server's chart have them.
 {{- end }}
 {{- if and (hasKey $budget "maxUnavailable") (has (toString $budget.minAvailable) (list "0" "0%")) }}
 {{- $_ := unset $budget "minAvailable" }}
+{{- else if and (hasKey $budget "minAvailable") (has (toString $budget.maxUnavailable) (list "0" "0%")) }}
+{{- $_ := unset $budget "maxUnavailable" }}
 {{- end }}
 {{- toJson $budget }}
+{{- end }}
+
+{{/*
+The resources of the container, as YAML. A request above the limit, which the API server rejects, is lowered to the limit. The
+default limit of memory is raised to the request instead, since the user has set only the request.
+*/}}
+{{- define "kube-vitals.resources" -}}
+{{- $resources := deepCopy (.Values.resources | default dict) }}
+{{- range $name, $limit := $resources.limits }}
+{{- $request := get ($resources.requests | default dict) $name }}
+{{- if and $request $limit (gt (include "kube-vitals.quantity" $request | float64) (include "kube-vitals.quantity" $limit | float64)) }}
+{{- if and (eq $name "memory") (eq (toString $limit) "1Gi") }}
+{{- $_ := set $resources.limits $name $request }}
+{{- else }}
+{{- $_ := set $resources.requests $name $limit }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- with $resources }}{{ toYaml . }}{{ end }}
+{{- end }}
+
+{{/* The number that a quantity of Kubernetes stands for, such as 1024 for 1Ki. */}}
+{{- define "kube-vitals.quantity" -}}
+{{- $suffix := regexFind "[A-Za-z]+$" (toString .) }}
+{{- $factors := dict "n" 1e-9 "u" 1e-6 "m" 1e-3 "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024 "Mi" 1048576
+  "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976 }}
+{{- mulf (trimSuffix $suffix (toString .) | float64) (get $factors $suffix | float64) }}
+{{- end }}
+
+{{/* The folders that flags let the server write to, as a JSON list. */}}
+{{- define "kube-vitals.writtenFolders" -}}
+{{- $files := dict }}
+{{- range include "kube-vitals.flags" . | fromJsonArray }}
+{{- $parts := regexFind "^--?(cert-dir|audit-log-path)=.+" . | trimPrefix "-" | trimPrefix "-" | splitn "=" 2 }}
+{{- with $parts._0 }}{{ $_ := set $files . $parts._1 }}{{ end }}
+{{- end }}
+{{- $folders := list }}
+{{- if and (hasKey $files "cert-dir") (eq (include "kube-vitals.tlsType" .) "self-signed") }}
+{{- $folders = append $folders (clean (get $files "cert-dir")) }}
+{{- end }}
+{{- $log := get $files "audit-log-path" }}
+{{- if and $log (ne $log "-") (include "kube-vitals.hasFlag" (dict "root" . "names" "audit-policy-file")) }}
+{{- $folders = append $folders (dir $log) }}
+{{- end }}
+{{- toJson $folders }}
+{{- end }}
+
+{{/* Those of these folders that are in none of extraVolumeMounts, as a JSON list. */}}
+{{- define "kube-vitals.unmountedFolders" -}}
+{{- $unmounted := list }}
+{{- range $folder := include "kube-vitals.writtenFolders" . | fromJsonArray }}
+{{- $isMounted := false }}
+{{- range $.Values.extraVolumeMounts }}
+{{- if hasPrefix (printf "%s/" (clean (.mountPath | default ""))) (printf "%s/" $folder) }}{{ $isMounted = true }}{{ end }}
+{{- end }}
+{{- if not $isMounted }}{{ $unmounted = append $unmounted $folder }}{{ end }}
+{{- end }}
+{{- toJson $unmounted }}
+{{- end }}
+
+{{/*
+The volume tmp, mounted at /tmp, as YAML: tmpVolume, or an empty folder if a flag or a mount needs it, as metrics-server's chart
+always has one. Empty if there is none.
+*/}}
+{{- define "kube-vitals.tmpVolume" -}}
+{{- $isNeeded := false }}
+{{- range include "kube-vitals.unmountedFolders" . | fromJsonArray }}
+{{- if hasPrefix "/tmp/" (printf "%s/" .) }}{{ $isNeeded = true }}{{ end }}
+{{- end }}
+{{- $volumes := list }}
+{{- range .Values.extraVolumes }}{{ $volumes = append $volumes .name }}{{ end }}
+{{- range .Values.extraVolumeMounts }}
+{{- if and (eq .name "tmp") (not (has "tmp" $volumes)) }}{{ $isNeeded = true }}{{ end }}
+{{- end }}
+{{- if .Values.tmpVolume }}{{ toYaml .Values.tmpVolume }}{{ else if $isNeeded }}emptyDir: {}{{ end }}
 {{- end }}
 
 {{/* "true" if the serving certificate is in a Secret that the pods mount. */}}

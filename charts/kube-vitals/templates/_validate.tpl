@@ -116,9 +116,10 @@ single value are in values.schema.json.
 {{- if and $v.apiService.create (has "v1beta1" (include "kube-vitals.apiVersions" . | fromYamlArray)) }}
 {{- include "kube-vitals.validateSelectors" . }}
 {{- end }}
-{{- $certDir := include "kube-vitals.hasFlag" (dict "root" . "names" "cert-dir") }}
-{{- if and $certDir (eq $tlsType "self-signed") (not (or $v.tmpVolume $v.extraVolumeMounts)) }}
-{{- fail "--cert-dir needs a writable folder: remove the flag, so that the certificate stays in memory, or set tmpVolume" }}
+{{- range include "kube-vitals.unmountedFolders" . | fromJsonArray }}
+{{- if not (hasPrefix "/tmp/" (printf "%s/" .)) }}
+{{- fail (printf "--cert-dir and --audit-log-path need a writable folder, and no volume is mounted at %s: name a folder below /tmp, or set extraVolumes and extraVolumeMounts. Without --cert-dir the certificate stays in memory" .) }}
+{{- end }}
 {{- end }}
 {{- with include "kube-vitals.podDisruptionBudget" . | fromJson }}
 {{- if and .enabled (hasKey . "minAvailable") (hasKey . "maxUnavailable") }}
