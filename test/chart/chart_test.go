@@ -355,6 +355,7 @@ func TestRefusals(t *testing.T) {
 		{"devices.exporters[0].prot=1", "at '/devices/exporters/0': additional properties 'prot' not allowed"},
 		{"args={--authorization-always-allow-paths=/metrics}", "add /healthz,/readyz,/livez to it"},
 		{"tls.type=self-signed,args={--cert-dir=/tmpx}", "no volume is mounted at /tmpx: name a folder below /tmp"},
+		{existing + ",tls.existingSecret.lookup=false", "tls.existingSecret.lookup=false: the API server cannot verify"},
 	} {
 		t.Run(tt.values, func(t *testing.T) {
 			if _, err := helm(t, setValues(tt.values)...); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -749,6 +750,9 @@ func TestMonitorsVerify(t *testing.T) {
 		{"existing Secret with caBundle", existing + "," + caBundle, verified("configMap", "kube-vitals-ca"), true},
 		{"existing Secret, system roots", existing, verified(), true},
 		{"self-signed", "tls.type=self-signed,metrics.enabled=true", map[string]any{"insecureSkipVerify": true}, false},
+		{"existing Secret, not verified", existing + ",apiService.insecureSkipTLSVerify=true,metrics.enabled=true",
+			map[string]any{"insecureSkipVerify": true}, false},
+		{"existing Secret, not verified, token", existing + ",apiService.insecureSkipTLSVerify=true", verified(), true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			values := []string{tt.values, "serviceMonitor.enabled=true", "podMonitor.enabled=true"}

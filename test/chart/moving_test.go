@@ -146,6 +146,11 @@ func TestMovingValues(t *testing.T) {
 		"volume-tls": {deployment: {pod + "volumes.0.name": "kube-vitals-tls", pod + "volumes.1.name": "tls"}},
 		"no-surge": {deployment: {
 			"spec.strategy": m{"type": "RollingUpdate", "rollingUpdate": m{"maxSurge": 0.0}}}},
+		"injected-ca": {
+			beta: {"spec.insecureSkipTLSVerify": nil, "spec.caBundle": nil,
+				`metadata.annotations.cert-manager\.io/inject-ca-from`: "kube-system/ms"},
+			monitor:    {"spec.endpoints.0.tlsConfig": m{"serverName": "kube-vitals.kube-system.svc"}},
+			deployment: {arg + "4": "--tls-cert-file=/certs/tls.crt"}, servingSecret: nil},
 		"cert-dir": {deployment: {pod + "volumes.0": m{"name": "tmp", "emptyDir": m{}},
 			container + "volumeMounts.0": m{"name": "tmp", "mountPath": "/tmp"}, pod + "volumes.1.name": "ca"}},
 		"cert-dir-mounted": {deployment: {pod + "volumes.0.name": "certs", pod + "volumes.1": nil}},
@@ -153,6 +158,8 @@ func TestMovingValues(t *testing.T) {
 		"mount-tmp": {deployment: {pod + "volumes.0.name": "tmp",
 			container + "volumeMounts.1": m{"name": "tmp", "mountPath": "/var/tmp"}}},
 		"budget-zero-unavailable": {budget: {"spec.minAvailable": 1.0, "spec.maxUnavailable": nil}},
+		"existing-secret-unverified": {beta: {"spec.insecureSkipTLSVerify": true},
+			monitor: {"spec.endpoints.0.tlsConfig": m{"insecureSkipVerify": true}}},
 		"harmless": {deployment: {pod + "hostUsers": nil, pod + "imagePullSecrets": nil,
 			pod + "tolerations.0.operator": "Exists", "spec.template.metadata.annotations": m{"b": "c"},
 			"spec.template.metadata.labels.a": nil, pod + "nodeSelector": m{"kubernetes.io/os": "linux"}}},

@@ -309,8 +309,7 @@ var getAPIServices = []string{"get", "apiservices", "v1.metrics.k8s.io", "v1beta
 // testUnknownCA switches to a certificate whose CA the chart does not know, which removes only the caBundles
 // that the servers have written. They may no longer write them.
 func (c *servingCluster) testUnknownCA(t *testing.T) {
-	must(t, c.Helm(t.Context(), "upgrade", "tls.type=existingSecret", "tls.existingSecret.name=x",
-		"tls.existingSecret.lookup=false"))
+	must(t, c.Helm(t.Context(), "upgrade", "tls.type=existingSecret", "tls.existingSecret.name=missing"))
 	c.awaitDenied(t)
 	must(t, c.Helm(t.Context(), "upgrade")) // removes what a server has written before it was denied
 	if got := c.kubectl(t, getAPIServices...); got != " ; ;" {

@@ -155,6 +155,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "kube-vitals.addedLabels" -}}
 {{- include "kube-vitals.strings" (omit (. | default dict) "app.kubernetes.io/name" "app.kubernetes.io/instance") }}
 {{- end }}
+
 {{/* A map of a value as YAML, without keys that are null. Empty if there are no others. */}}
 {{- define "kube-vitals.strings" -}}
 {{- $strings := dict }}
@@ -189,12 +190,18 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{/*
 tls.type, with the name that metrics-server's chart has for self-signed. It is "flags" if args name a certificate instead, and
-apiService.caBundle verifies it.
+apiService.caBundle, or what cert-manager injects, verifies it.
 */}}
 {{- define "kube-vitals.tlsType" -}}
 {{- $type := eq .Values.tls.type "metrics-server" | ternary "self-signed" .Values.tls.type }}
 {{- $isNamed := include "kube-vitals.hasFlag" (dict "root" . "names" "tls-cert-file") }}
-{{- if and (eq $type "self-signed") $isNamed .Values.apiService.caBundle }}flags{{ else }}{{ $type }}{{ end }}
+{{- $isVerified := or .Values.apiService.caBundle (include "kube-vitals.hasInjector" .) }}
+{{- if and (eq $type "self-signed") $isNamed $isVerified }}flags{{ else }}{{ $type }}{{ end }}
+{{- end }}
+
+{{/* "true" if an annotation of the APIServices lets cert-manager write the caBundle. */}}
+{{- define "kube-vitals.hasInjector" -}}
+{{- if contains "cert-manager.io/inject-" (include "kube-vitals.strings" .Values.apiService.annotations) }}true{{ end }}
 {{- end }}
 
 {{/* The Secret that holds the serving certificate. tls.type=self-signed has none. */}}
@@ -450,13 +457,17 @@ metrics-server's chart, they replace the values, since the server rejects contra
 {{/*
 The common fields of the endpoint of a ServiceMonitor and of a PodMonitor. Takes a dict of root ($) and monitor (its values).
 Prometheus verifies the certificate with the CA in a ConfigMap, so that it does not need to read the Secret with the key. With
-cert-manager, only the Secret has the CA. Without a CA it uses the system's roots, as the API server does.
+cert-manager, only the Secret has the CA. Without a CA it uses the system's roots, as the API server does. If that does not
+verify the certificate either, Prometheus does not, unless it sends a token.
 */}}
 {{- define "kube-vitals.monitorEndpoint" -}}
 path: /metrics
 scheme: https
 tlsConfig:
-  {{- if eq (include "kube-vitals.tlsType" .root) "self-signed" }}
+  {{- $isSelfSigned := eq (include "kube-vitals.tlsType" .root) "self-signed" }}
+  {{- $hasUnknownCA := and (has (include "kube-vitals.tlsType" .root) (list "existingSecret" "flags")) (not (include "kube-vitals.knownCA" .root)) }}
+  {{- $sendsToken := or (not .root.Values.metrics.enabled) .monitor.authorization }}
+  {{- if or $isSelfSigned (and $hasUnknownCA (include "kube-vitals.unverified" .root) (not $sendsToken)) }}
   insecureSkipVerify: true
   {{- else }}
   serverName: {{ include "kube-vitals.dnsNames" .root | fromYamlArray | first }}
@@ -465,7 +476,7 @@ tlsConfig:
     configMap:
       name: {{ include "kube-vitals.caConfigMapName" .root }}
       key: ca.crt
-  {{- else if ne (include "kube-vitals.tlsType" .root) "existingSecret" }}
+  {{- else if not $hasUnknownCA }}
   ca:
     secret:
       name: {{ include "kube-vitals.tlsSecretName" .root }}

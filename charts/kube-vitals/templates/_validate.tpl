@@ -24,7 +24,7 @@ single value are in values.schema.json.
 {{- end }}
 {{- $creates := or (eq $tlsType "kube-vitals") (and (has $tlsType (list "helm" "cert-manager")) (not (include "kube-vitals.unverified" .))) }}
 {{- if and $creates (include "kube-vitals.hasFlag" (dict "root" . "names" "tls-cert-file|tls-private-key-file")) }}
-{{- fail (printf "tls.type=%s creates the serving certificate, and args name another one by --tls-cert-file: remove the flag, or set tls.type=existingSecret and tls.existingSecret.name, or keep the flag, and set tls.type=self-signed. The API server verifies your certificate if it is for SERVICE.NAMESPACE.svc, and with existingSecret or apiService.caBundle only" $tlsType) }}
+{{- fail (printf "tls.type=%s creates the serving certificate, and args name another one by --tls-cert-file: remove the flag, or set tls.type=existingSecret and tls.existingSecret.name, or keep the flag, and set tls.type=self-signed. The API server verifies your certificate if it is for SERVICE.NAMESPACE.svc, and with existingSecret, apiService.caBundle or an annotation cert-manager.io/inject-ca-from only" $tlsType) }}
 {{- end }}
 {{- if $v.apiService.caBundle }}
 {{- if eq $tlsType "kube-vitals" }}
@@ -36,10 +36,12 @@ single value are in values.schema.json.
 {{- if and (eq $tlsType "cert-manager") $v.tls.certManager.existingIssuer.enabled (not $v.tls.certManager.existingIssuer.name) }}
 {{- fail "tls.certManager.existingIssuer.enabled=true: set tls.certManager.existingIssuer.name to the issuer that signs the certificate" }}
 {{- end }}
-{{- $hasInjector := or $v.tls.certManager.addInjectorAnnotations (contains "cert-manager.io/inject-" (toJson $v.apiService.annotations)) }}
-{{- if and (eq $tlsType "cert-manager") $v.apiService.create (not (or $hasInjector $v.apiService.caBundle
-  (include "kube-vitals.unverified" .))) }}
+{{- $isVerifiable := or $v.apiService.caBundle (include "kube-vitals.hasInjector" .) (include "kube-vitals.unverified" .) (not $v.apiService.create) }}
+{{- if and (eq $tlsType "cert-manager") (not (or $isVerifiable $v.tls.certManager.addInjectorAnnotations)) }}
 {{- fail "tls.certManager.addInjectorAnnotations=false: the API server cannot verify the certificate: set apiService.caBundle to its CA, or apiService.insecureSkipTLSVerify=true" }}
+{{- end }}
+{{- if and (eq $tlsType "existingSecret") (not (or $isVerifiable $v.tls.existingSecret.lookup)) }}
+{{- fail "tls.existingSecret.lookup=false: the API server cannot verify the certificate: set apiService.caBundle to its CA, or an annotation such as cert-manager.io/inject-ca-from in apiService.annotations, or apiService.insecureSkipTLSVerify=true" }}
 {{- end }}
 {{- if include "kube-vitals.admissionPolicy" . }}
 {{- if ne $tlsType "kube-vitals" }}
