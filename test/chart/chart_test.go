@@ -415,6 +415,7 @@ func TestNotes(t *testing.T) {
 		skipped            = "remove apiService.insecureSkipTLSVerify"
 		undrainable        = "The PodDisruptionBudget allows no eviction"
 		small              = "The limit of memory is too low"
+		noRoles            = "--show-only templates/rbac.yaml --show-only templates/identity.yaml"
 		budget             = "podDisruptionBudget.enabled=true,podDisruptionBudget."
 	)
 	folder := filepath.Join(t.TempDir(), "kube-vitals")
@@ -423,6 +424,7 @@ func TestNotes(t *testing.T) {
 		[]byte(`notes: |{{ include (print .Template.BasePath "/NOTES.txt") . | nindent 2 }}`), 0o600))
 	for values, want := range map[string][]string{
 		"":                                                                    {pin},
+		"rbac.create=false":                                                   {pin, noRoles},
 		"podDisruptionBudget.enabled=true":                                    {pin},
 		budget + "minAvailable=1":                                             {pin, undrainable},
 		budget + "minAvailable=1,replicas=2":                                  {pin},
@@ -455,7 +457,9 @@ func TestNotes(t *testing.T) {
 		text, err := helm(t, args...)
 		must(t, err)
 		notes := strings.Join(strings.Fields(string(text)), " ")
-		for _, part := range []string{unverifiedKubelets, pin, pinned, selfSigned, skipped, undrainable, small} {
+		for _, part := range []string{
+			unverifiedKubelets, pin, pinned, selfSigned, skipped, undrainable, small, noRoles,
+		} {
 			if got, want := strings.Contains(notes, part), slices.Contains(want, part); got != want {
 				t.Errorf("%s: got notes with %q: %t, want %t", values, part, got, want)
 			}

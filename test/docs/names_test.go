@@ -17,7 +17,7 @@ const otherFlags = " collect-interval disable disable-components disable-metrics
 	" kubernetes-enable-dra kubernetes-virtual-gpus node-ip preserve prometheus-auth-config" +
 	" prometheus-auth-incluster prometheus-ca-file prometheus-client-tls-cert-file prometheus-client-tls-key-file" +
 	" prometheus-header prometheus-token-file prometheus-verb query.max-samples reset-then-reuse-values" +
-	" reuse-values server-side set skip-tests sort-by take-ownership token values" +
+	" reuse-values server-side set show-only skip-tests sort-by take-ownership token values" +
 	" alsologtostderr logtostderr stderrthreshold "
 
 // otherValues look like values of the chart but are not: keys of Secrets, fields of the configuration
