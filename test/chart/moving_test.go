@@ -294,7 +294,7 @@ func TestMovingOverlays(t *testing.T) {
 			"Role kube-system/kube-vitals-node-events": {}},
 		"replicas": {deployment: {"spec.replicas": 3.0, pod + "affinity.podAntiAffinity." +
 			"requiredDuringSchedulingIgnoredDuringExecution.0.topologyKey": "kubernetes.io/hostname"},
-			"PodDisruptionBudget kube-system/metrics-server": {"spec.maxUnavailable": 2.0}},
+			"PodDisruptionBudget kube-system/metrics-server": {"spec.minAvailable": 2.0, "spec.maxUnavailable": nil}},
 		"host-network": {deployment: {pod + "hostNetwork": true, arg + "1": "--secure-port=4443"}},
 		"scheduling": {deployment: {pod + "priorityClassName": "system-node-critical",
 			pod + "nodeSelector":      m{"kubernetes.io/os": "linux", "node-role.kubernetes.io/control-plane": ""},
