@@ -171,8 +171,9 @@ func (rs *Resources) Pod(nodeName string, pod *usage.Pod, now usage.Time) [][]us
 	return sum
 }
 
-// addToContainers adds the values of one resource, sorted by container, to those of a pod's
-// containers. Values of containers that the pod does not have are ignored.
+// addToContainers adds the values of one resource, sorted by container, to those of a pod's containers. The pod does
+// not have containers without metrics. If the report is whole, their values are added to those of the first container,
+// so that the sum is right. Otherwise, they are ignored.
 func addToContainers(
 	sum [][]usage.Resource, pod *usage.Pod, values []usage.ContainerResource, whole bool,
 ) [][]usage.Resource {
@@ -191,9 +192,8 @@ func addToContainers(
 	for i, c := range pod.Containers {
 		total := usage.Resource{Name: values[0].Name, Unit: values[0].Unit}
 		total.Value, _ = valueOf(values, c.Name)
-		if i == 0 {
-			rest, _ := valueOf(values, "")
-			total.Value = usage.Sum(total.Value, rest)
+		if i == 0 && whole {
+			total.Value = usage.Sum(total.Value, restOf(values, pod))
 		}
 		sum[i] = addResource(sum[i], total)
 	}
@@ -209,6 +209,19 @@ func valueOf(values []usage.ContainerResource, container string) (sum uint64, fo
 		sum = usage.Sum(sum, values[at].Value)
 	}
 	return sum, found
+}
+
+// restOf returns the sum of the values that are not of a container of the pod.
+func restOf(values []usage.ContainerResource, pod *usage.Pod) (sum uint64) {
+	for _, v := range values {
+		_, found := slices.BinarySearchFunc(pod.Containers, v.Container, func(c usage.Container, name string) int {
+			return strings.Compare(c.Name, name)
+		})
+		if !found {
+			sum = usage.Sum(sum, v.Value)
+		}
+	}
+	return sum
 }
 
 // addResource adds a value to a list of resources that is sorted by name.

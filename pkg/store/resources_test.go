@@ -84,6 +84,10 @@ func TestResourcesOfPod(t *testing.T) {
 			podOf("web", "a", "b"), []string{"ephemeral-storage=5 ", "ephemeral-storage=6 "}},
 		{"part of a whole pod", []usage.ResourceReport{whole(reportOf(disk("web", "a", 5), disk("web", "b", 6)))},
 			podOf("web", "a", "b", "c"), nil},
+		{"a container of a whole pod without metrics yet",
+			[]usage.ResourceReport{whole(reportOf(disk("web", "", 7), disk("web", "a", 5), disk("web", "new", 30),
+				disk("web", "b", 6)))},
+			podOf("web", "a", "b"), []string{"ephemeral-storage=42 ", "ephemeral-storage=6 "}},
 		{"no overflow", []usage.ResourceReport{reportOf(gpu("web", "a", math.MaxUint64), gpu("web", "a", math.MaxUint64))},
 			podOf("web", "a"), []string{fmt.Sprintf("example.com/gpu=%d ", uint64(math.MaxInt64))}},
 	} {

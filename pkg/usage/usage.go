@@ -311,8 +311,9 @@ type ResourceReport struct {
 
 	Node       []Resource
 	Containers []ContainerResource
-	// Whole is set if a pod must not be served with the values of only some of its containers. If it
-	// is not set, a container without a value has 0 if another one of its pod has a value.
+	// Whole is set if a pod must not be served with the values of only some of its containers, and if the sum of its
+	// values must be that of the report. If it is not set, a container without a value has 0 if another one of its pod
+	// has a value, and values of containers without metrics are ignored.
 	Whole bool
 }
 
