@@ -41,6 +41,15 @@ type response struct {
 	skipped    map[string]int // number of series, by reason
 }
 
+// count returns the number of valid lines with different labels, each as often as resources use it.
+func (r *response) count() int {
+	sum := 0
+	for _, n := range r.series {
+		sum += n
+	}
+	return sum
+}
+
 // The errors of responses.
 var (
 	errTooManySeries = reason.Errorf(reason.BodyTooLarge, "the response has more than 8192 series of the configured names")
@@ -48,6 +57,8 @@ var (
 		"a line of a series has invalid labels or more than 16 KiB: any pod may own it")
 	errCut = reason.Errorf(reason.Truncated,
 		"the last line of the response has no end, so the response may be cut")
+	errShorter = reason.Errorf(reason.Truncated,
+		"the response has neither a length nor chunks, and fewer series than the one before, so it may be cut")
 	errNoSeries = reason.Errorf(reason.NoSamples, "the response has none of the configured series")
 )
 

@@ -34,8 +34,9 @@ type group struct {
 
 // target is a pod that is scraped.
 type target struct {
-	pod  *corev1.Pod
-	stop func()
+	pod   *corev1.Pod
+	stop  func()
+	count int // of the series in the last response that was decoded; only the loop of the target uses it
 	// These fields are guarded by group.mu.
 	health health.ExporterPod
 	log    failure.Log

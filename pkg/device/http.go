@@ -79,7 +79,16 @@ func (g *group) get(ctx context.Context, t *target) (*response, error) {
 		return nil, err
 	}
 	defer g.source.permits.Release(1)
-	return d.decode(&yieldingReader{body, g.source.permits})
+	r, err := d.decode(&yieldingReader{body, g.source.permits})
+	if err != nil {
+		return nil, err
+	}
+	hasEnd := resp.ContentLength >= 0 || len(resp.TransferEncoding) > 0
+	before := t.count
+	if t.count = r.count(); !hasEnd && t.count < before {
+		return nil, errShorter
+	}
+	return r, nil
 }
 
 // isText reports whether a content type is the text format of Prometheus, or is missing.

@@ -25,6 +25,12 @@ import (
 // fetchFrom scrapes a URL with an exporter whose fields f may change.
 func fetchFrom(t *testing.T, address string, f func(*Exporter)) (*response, error) {
 	t.Helper()
+	return fetcherOf(t, address, f)()
+}
+
+// fetcherOf returns a function that scrapes a URL as fetchFrom does, each time as the same target.
+func fetcherOf(t *testing.T, address string, f func(*Exporter)) func() (*response, error) {
+	t.Helper()
 	u, err := url.Parse(address)
 	if err != nil {
 		t.Fatal(err)
@@ -39,8 +45,48 @@ func fetchFrom(t *testing.T, address string, f func(*Exporter)) (*response, erro
 		t.Fatal(err)
 	}
 	source := newSource(Config{IsKnown: func(_, _, _, _ string) bool { return true }, AllowLoopback: true})
-	pod := &corev1.Pod{Status: corev1.PodStatus{PodIP: u.Hostname()}}
-	return source.newGroup(&e, transport).fetch(t.Context(), &target{pod: pod})
+	group := source.newGroup(&e, transport)
+	exporter := &target{pod: &corev1.Pod{Status: corev1.PodStatus{PodIP: u.Hostname()}}}
+	return func() (*response, error) { return group.fetch(t.Context(), exporter) }
+}
+
+// TestResponseWithoutEnd has an exporter whose responses have no length and no chunks, so one that was cut at the end
+// of a line looks complete. One with fewer series than the one before does not count, unless it is repeated.
+func TestResponseWithoutEnd(t *testing.T) {
+	one, two := series("p", 100), series("p", 100, 100)
+	for _, tc := range []struct {
+		head   string // "": that of package net/http, with a length
+		bodies []string
+		want   []reason.Reason
+	}{
+		{"HTTP/1.0 200 OK", []string{two, one, two, one, one, two},
+			[]reason.Reason{"", reason.Truncated, "", reason.Truncated, "", ""}},
+		{"HTTP/1.1 200 OK\r\nConnection: close", []string{two, one}, []reason.Reason{"", reason.Truncated}},
+		{"", []string{two, one}, []reason.Reason{"", ""}},
+	} {
+		var body string
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if tc.head == "" {
+				io.WriteString(w, body)
+				return
+			}
+			conn, _, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			io.WriteString(conn, tc.head+"\r\n\r\n"+body)
+		}))
+		fetch := fetcherOf(t, server.URL, nil)
+		for i, text := range tc.bodies {
+			body = text
+			if _, err := fetch(); reason.Of(err) != tc.want[i] {
+				t.Errorf("%q, response %d: got the reason %q of %v, want %q", tc.head, i, reason.Of(err), err, tc.want[i])
+			}
+		}
+		server.Close()
+	}
 }
 
 // TestRequest checks what an exporter receives.
