@@ -156,7 +156,8 @@ func (w *cluster) startServer() {
 				return start, false
 			}
 			c := o.Container(container)
-			return Start{At: cmp.Or(c.StartedAt, o.StartedAt), PodCreatedAt: o.CreatedAt, IsRunning: c.Running}, true
+			return Start{At: cmp.Or(c.StartedAt, o.StartedAt), EarliestStart: o.EarliestStart(container),
+				PodCreatedAt: o.CreatedAt, IsRunning: c.Running}, true
 		},
 	})
 	w.source.client.settings.Queries = map[kind]string{containerSwap: noQuery, nodeSwap: noQuery}
@@ -321,7 +322,8 @@ func (w *cluster) shift(replica int) time.Duration {
 	return 0
 }
 
-// ingest stores the reading of a slot in the engine.
+// ingest stores the reading of a slot in the engine, and after it at times one of another process that the kubelet
+// reports under the same labels: its start time is a duplicate, but its other values have a later time.
 func (w *cluster) ingest(s *slot, replica int) {
 	r := s.reading
 	if r.replica = replica; w.byScrape {
@@ -340,6 +342,14 @@ func (w *cluster) ingest(s *slot, replica int) {
 	store(&s.stored[replica], r.point, w.keepsOld)
 	store(&s.memory[replica], point{At: r.At, Value: float64(r.process.id)}, w.keepsOld)
 	store(&s.starts[replica], point{At: usage.NodeTime(w.now()), Value: float64(r.process.startedAt) / 1e9}, false)
+	if len(s.live) < 2 || w.byScrape || w.IntN(2) == 0 {
+		return
+	}
+	p := s.live[w.IntN(len(s.live))]
+	other := truth{point: point{At: w.nodeNow().Add(time.Second / 2), Value: p.counter}, when: w.now(), process: p}
+	s.all = append(s.all, other)
+	store(&s.stored[replica], other.point, w.keepsOld)
+	store(&s.memory[replica], point{At: other.At, Value: float64(p.id)}, w.keepsOld)
 }
 
 func (w *cluster) event(format string, args ...any) {

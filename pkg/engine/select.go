@@ -8,10 +8,11 @@ import (
 )
 
 // offer considers the samples of one series of a counter, at least one, in the order of their times.
-// Those from before the start of the container do not count.
+// Those from before the start of the container, or of an earlier pod of the name, do not count.
 func (s *Source) offer(n *node, c *counter, hash uint64, points []point, start Start) {
 	since := n.times.since(start, points, n.stamped > 0)
 	usable := from(points, since)
+	usable = s.withoutEarlier(points[:len(points)-len(usable)], usable, start.earliest(n.stamped >= 0))
 	if len(usable) == 0 || c.refresh == s.refreshes && !c.prefers(hash, usable) {
 		return
 	}

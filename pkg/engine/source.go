@@ -65,9 +65,11 @@ type Config struct {
 type Start struct {
 	// At is in whole seconds. It is the start of the pod if that of the container is not known; 0: neither is
 	// known.
-	At           usage.NodeTime
-	PodCreatedAt usage.Time // by the API server's clock, in whole seconds
-	IsRunning    bool       // whether the container runs
+	At usage.NodeTime
+	// EarliestStart is in whole seconds: no container of the pod can have started before; 0: it is not known.
+	EarliestStart usage.NodeTime
+	PodCreatedAt  usage.Time // by the API server's clock, in whole seconds
+	IsRunning     bool       // whether the container runs
 }
 
 const (

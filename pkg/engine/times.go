@@ -50,6 +50,35 @@ func (t *times) since(start Start, points []point, areOfScrapes bool) usage.Node
 	return max(t.before+1, started.Add(margin))
 }
 
+// earliest returns the time before which samples are of an earlier pod of the name; 0: it is not known.
+func (start *Start) earliest(mayBeOfScrapes bool) usage.NodeTime {
+	if mayBeOfScrapes { // the node's clock may be ahead of their times
+		return min(start.EarliestStart, start.PodCreatedAt.ByClock(0))
+	}
+	return start.EarliestStart
+}
+
+// withoutEarlier returns the points of a container without those that may be of an earlier pod of the name, given the
+// points before them. A pod that was deleted by force may run on, and the engine then has the samples of both in one
+// series. The counter of the earlier pod is not below what it was before the earliest start of the next one.
+// If the newest point may be of the earlier pod, so may be the memory, and no point counts.
+func (s *Source) withoutEarlier(before, points []point, earliest usage.NodeTime) []point {
+	for len(before) > 0 && before[len(before)-1].At >= earliest {
+		before = before[:len(before)-1]
+	}
+	if len(before) == 0 || len(points) == 0 {
+		return points
+	}
+	last, newest := before[len(before)-1], points[len(points)-1]
+	switch {
+	case last.Value == 0 || newest.At.Sub(last.At) > s.client.window:
+		return points
+	case newest.Value >= last.Value:
+		return nil
+	}
+	return slices.DeleteFunc(points, func(p point) bool { return p.Value >= last.Value })
+}
+
 // from returns the points that are not older than a time.
 func from(points []point, since usage.NodeTime) []point {
 	for len(points) > 0 && points[0].At < since {

@@ -71,6 +71,44 @@ func TestPodIsReplacedWhileItIsKnown(t *testing.T) {
 	f.wantPod("app 200 15s, side 200 15s")
 }
 
+// TestForcedReplacement has a pod that was deleted by force and runs on beside the next one of its name, which uses 0.1
+// cores. The kubelet reports both under the same labels, so the engine may store the samples of both in one series. The
+// start time is that of the new pod.
+func TestForcedReplacement(t *testing.T) { // rule 9
+	const pod, container = 2, 5 // seconds of their starts
+	for _, tc := range []struct {
+		name   string
+		rounds [][]float64
+		want   []string
+	}{
+		{"both in each scrape", [][]float64{
+			{-11, 90, 4, 105, 12, 0.7, 19, 120}, {-11, 90, 4, 105, 12, 0.7, 19, 120, 27, 2.2, 34, 135},
+			{-11, 90, 4, 105, 12, 0.7, 19, 120, 27, 2.2, 34, 135, 42, 3.7},
+		}, []string{"", "", "app 100 15s"}},
+		{"one in each scrape", [][]float64{
+			{-26, 75, -11, 90, 12, 0.7}, {-26, 75, -11, 90, 12, 0.7, 27, 128}, {-11, 90, 12, 0.7, 27, 128, 42, 3.7},
+			{-11, 90, 12, 0.7, 27, 128, 42, 3.7, 57, 158}, {-11, 90, 12, 0.7, 27, 128, 42, 3.7, 57, 158, 72, 6.7},
+		}, []string{"", "", "app 100 30s", "app 100 30s", "app 100 30s"}},
+		{"only those of the earlier pod", [][]float64{{-11, 90, 4, 105, 12, 113, 27, 128}}, []string{""}},
+		{"only those of the next pod", [][]float64{{-26, 90, -11, 90, 12, 0.7, 27, 2.2}}, []string{"app 100 15s"}},
+		{"the earlier one has used less", [][]float64{
+			{-11, 1, 12, 0.7, 27, 2.2}, {-11, 1, 12, 0.7, 27, 2.2, 102, 9.7}, {102, 9.7, 117, 11.2},
+		}, []string{"", "app 100 1m15s", "app 100 15s"}},
+		{"the earlier one has used nothing", [][]float64{{-11, 0, 12, 0.7, 27, 2.2}}, []string{"app 100 15s"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := newFixture(t, "")
+			f.started = Start{At: f.at(container), EarliestStart: f.at(pod), PodCreatedAt: usage.Time(f.at(pod - 1))}
+			f.putStart("app", container)
+			for i, samples := range tc.rounds {
+				f.put("app", "", samples...)
+				f.mustRefresh()
+				f.wantPod(tc.want[i])
+			}
+		})
+	}
+}
+
 // TestSampleOfTheFuture has one sample that is 4 minutes ahead of all others of its node.
 func TestSampleOfTheFuture(t *testing.T) {
 	for containers := range 3 {

@@ -38,7 +38,10 @@ func startOf(pod *inventory.Object, container string) (start engine.Start, ok bo
 		return start, false
 	}
 	c := pod.Container(container)
-	return engine.Start{At: cmp.Or(c.StartedAt, pod.StartedAt), PodCreatedAt: pod.CreatedAt, IsRunning: c.Running}, true
+	return engine.Start{
+		At: cmp.Or(c.StartedAt, pod.StartedAt), EarliestStart: pod.EarliestStart(container),
+		PodCreatedAt: pod.CreatedAt, IsRunning: c.Running,
+	}, true
 }
 
 // registerEngine registers the metrics of refreshes, which servers that scrape kubelets do not have, and

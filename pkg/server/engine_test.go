@@ -140,19 +140,19 @@ func TestStartOf(t *testing.T) {
 		"not accepted": {pod: &inventory.Object{CreatedAt: 5, Phase: inventory.PodPending}},
 		"accepted": {
 			&inventory.Object{CreatedAt: 5, StartedAt: 10, Phase: inventory.PodPending},
-			engine.Start{At: 10, PodCreatedAt: 5}, true,
+			engine.Start{At: 10, EarliestStart: 10, PodCreatedAt: 5}, true,
 		},
 		"running": {
 			&inventory.Object{CreatedAt: 5, StartedAt: 10, Phase: inventory.PodRunning, Containers: containers},
-			engine.Start{At: 20, PodCreatedAt: 5, IsRunning: true}, true,
+			engine.Start{At: 20, EarliestStart: 10, PodCreatedAt: 5, IsRunning: true}, true,
 		},
 		"mirror pod of a restarted kubelet": {
 			&inventory.Object{CreatedAt: 5, StartedAt: 30, Phase: inventory.PodRunning, Containers: containers},
-			engine.Start{At: 20, PodCreatedAt: 5, IsRunning: true}, true,
+			engine.Start{At: 20, EarliestStart: 20, PodCreatedAt: 5, IsRunning: true}, true,
 		},
 		"ephemeral container": {
 			&inventory.Object{CreatedAt: 5, StartedAt: 10, Phase: inventory.PodRunning},
-			engine.Start{At: 10, PodCreatedAt: 5}, true,
+			engine.Start{At: 10, EarliestStart: 10, PodCreatedAt: 5}, true,
 		},
 		"no times": {&inventory.Object{Phase: inventory.PodRunning}, engine.Start{}, true},
 	} {
