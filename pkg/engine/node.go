@@ -41,9 +41,11 @@ type counter struct {
 	namespace, pod, name string // of containers
 
 	isRunning bool // of containers: according to the API server, in the refresh that last had this counter
-	// The sample that was stored last, and the series that it is from. last.at is 0 if there is none.
-	last     point
-	lastHash uint64
+	// The sample that was stored last, the series that it is from, and the start then. last.at is 0 if there is none.
+	last          point
+	lastHash      uint64
+	lastStartedAt usage.NodeTime
+	basesFrom     usage.NodeTime // samples before it may be too low, after a fall without a restart
 
 	// Of the refresh with this number:
 	refresh uint64
@@ -64,7 +66,8 @@ type selection struct {
 	isNew  bool           // whether cur is newer than what was stored
 	// base is the start of the rate's window. Zero: the last stored sample. Equal to cur: no start is known,
 	// because the counter was replaced or reset.
-	base point
+	base    point
+	isReset bool // whether the counter fell since the sample that was stored last
 }
 
 // current yields the counters of a node that have samples in the current refresh.

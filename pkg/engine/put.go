@@ -65,7 +65,7 @@ func (s *Source) prepare(n *node, sent usage.Time) (reference usage.NodeTime, ha
 func (s *Source) fill(n *node, reference usage.NodeTime) {
 	s.names = s.names[:0]
 	if s.isFresh(&n.counter) {
-		s.scrape.Node = n.counter.next()
+		s.scrape.Node = s.next(n, &n.counter)
 	}
 	containers := slices.DeleteFunc(n.all[1:], func(c *counter) bool {
 		sample, exists := s.sampleOf(n, c, reference)
@@ -92,19 +92,26 @@ func (s *Source) sampleOf(n *node, c *counter, reference usage.NodeTime) (sample
 	}
 	switch {
 	case s.isFresh(c):
-		return c.next(), true
+		return s.next(n, c), true
 	case c.refresh == s.refreshes && c.last.At != 0: // the last one again
 		return c.sample(c.last), true
 	}
 	return sample, true // it runs, but the engine has no recent sample
 }
 
-// next returns the newest sample, and notes that it is stored.
-func (c *counter) next() usage.Sample {
-	c.last, c.lastHash = c.cur, c.hash
-	s := c.sample(c.cur)
-	s.Base = usage.Reading{At: c.base.At, CPUSeconds: c.base.Value}
-	return s
+// next returns the newest sample, and notes that it is stored. After a fall without a restart, the store decides, as it
+// does with kubelets: it refuses lower samples, and computes the rate of the next one from what it stored last.
+func (s *Source) next(n *node, c *counter) usage.Sample {
+	sample := c.sample(c.cur)
+	if c.isReset && !c.isRestart(n.stamped > 0) && c.cur.At.Sub(c.last.At) <= s.MaxSampleAge {
+		if c.basesFrom = c.cur.At; c.cur.Value < c.last.Value {
+			return sample
+		}
+		c.base = point{}
+	}
+	c.last, c.lastHash, c.lastStartedAt = c.cur, c.hash, c.startedAt
+	sample.Base = usage.Reading{At: c.base.At, CPUSeconds: c.base.Value}
+	return sample
 }
 
 // sample returns the counter's other values with the CPU counter of p.

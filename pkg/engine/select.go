@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -77,11 +78,12 @@ func (s *Source) pick(c *counter, hash uint64, points []point, since usage.NodeT
 	first := len(points) - len(from(points, last.At+1)) // the first new sample
 	isReset := points[first].Value < last.Value || !slices.IsSortedFunc(points[first:], byValue)
 	isContinued := last.At != 0 && !isReset
+	p.isReset = last.At != 0 && isReset
 	spacing, minWindow, longest := s.Interval*2/3, max(s.Interval/4, usage.MinWindow), s.MaxSampleAge
 	switch {
 	case areOfScrapes:
 		spacing, minWindow, longest = stampedSpacing, min(minStampedWindow, s.client.window/3), s.client.window
-		first = 0
+		first = len(points) - len(from(points, c.basesFrom))
 	case isContinued:
 		minWindow = spacing // else the last one is closer to it
 	}
@@ -99,7 +101,7 @@ func (s *Source) pick(c *counter, hash uint64, points []point, since usage.NodeT
 	}
 	switch {
 	case p.base.At != 0:
-	case isReplaced || isReset && wasStored:
+	case isReplaced || p.isReset:
 		p.base = p.cur
 	case areOfScrapes && isContinued:
 		p.isNew = p.cur.At.Sub(last.At) >= minWindow
@@ -108,3 +110,14 @@ func (s *Source) pick(c *counter, hash uint64, points []point, since usage.NodeT
 }
 
 func byValue(a, b point) int { return cmp.Compare(a.Value, b.Value) }
+
+// isRestart reports whether a restart of the container explains that its counter fell since the sample that was stored
+// last: its start is later than that sample, or than its start was then, or not known. The response with the start may
+// be newer than that with the sample. Times of scrapes are by another clock than starts, and later than the sample.
+func (c *counter) isRestart(areOfScrapes bool) bool {
+	margin := time.Duration(0)
+	if areOfScrapes {
+		margin = maxAhead + maxCounterAge
+	}
+	return c.startedAt == 0 || c.startedAt > c.lastStartedAt || c.startedAt.Add(margin) > c.last.At
+}

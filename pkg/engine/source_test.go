@@ -87,6 +87,43 @@ func TestRates(t *testing.T) {
 	}
 }
 
+// TestFallWithoutRestart has a counter that falls once, while the start time shows whether the container was restarted.
+func TestFallWithoutRestart(t *testing.T) { // rules 4, 6
+	const up = "app 200 15s"
+	for _, tc := range []struct {
+		others  int // with the same times, so that these are those of scrapes
+		started float64
+		rounds
+	}{
+		{0, -3600, rounds{"the newest sample", [][]float64{{-50, 1000, -35, 1003}, {-50, 1000, -35, 1003, -20, 940},
+			{-35, 1003, -20, 940, -5, 1009}, {-20, 940, -5, 1009, 10, 1012}}, []string{up, up, "app 200 30s", up}}},
+		{0, -3600, rounds{"not the newest sample", [][]float64{{-50, 1000, -35, 1003}, {-35, 1003, -20, 940, -5, 1009},
+			{-20, 940, -5, 1009, 10, 1012}}, []string{up, "app 200 30s", up}}},
+		{0, -36, rounds{"it started just before", [][]float64{{-35, 1003}, {-35, 1003, -20, 940, -5, 1009}},
+			[]string{"", "app 200 30s"}}},
+		{0, -34, rounds{"a restart", [][]float64{{-50, 1000, -35, 1003}, {-35, 1003, -20, 940, -5, 943}}, []string{up, up}}},
+		{0, -3600, rounds{"it stays low", [][]float64{{-50, 1000, -35, 1003}, {-35, 1003, 100, 940},
+			{100, 940, 115, 943}, {115, 943, 130, 946}, {130, 946, 145, 949}}, []string{up, up, up, up, up}}},
+		{3, -3600, rounds{"times of scrapes", [][]float64{{-95, 991, -65, 997, -35, 1003}, {-65, 997, -35, 1003, -20, 940},
+			{-65, 997, -35, 1003, -20, 940, -5, 1009}, {-35, 1003, -20, 940, -5, 1009, 10, 1012},
+			{-35, 1003, -20, 940, -5, 1009, 10, 1012, 25, 1015}},
+			[]string{"app 200 1m0s", "app 200 1m0s", "app 200 30s", "app 200 30s", "app 200 30s"}}},
+		{3, -60, rounds{"times of scrapes, it may have been restarted", [][]float64{{-95, 991, -65, 997, -35, 1003},
+			{-65, 997, -35, 1003, -20, 940, 10, 946}}, []string{"app 200 1m0s", "app 200 30s"}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := newFixture(t, "")
+			f.putStart("app", tc.started)
+			for i, samples := range tc.samples {
+				f.put("app", "", samples...)
+				f.putTogether(tc.others, samples...)
+				f.mustRefresh()
+				f.wantPod(tc.want[i])
+			}
+		})
+	}
+}
+
 // TestSlowEngineScrapes has an engine that scrapes once in a minute, and a shorter interval. The
 // rate covers the minute, and stands in the refreshes without a new sample.
 func TestSlowEngineScrapes(t *testing.T) {
