@@ -93,6 +93,10 @@ func (s *Source) add(k kind, series *decode.Series, result *Result) bool {
 	if n == nil {
 		return false
 	}
+	if cpu := series.Get("cpu"); k.isCounter() && cpu != nil && string(cpu) != "total" {
+		result.Skipped[usage.Duplicate]++ // a part of the counter
+		return true
+	}
 	c := &n.counter
 	var start Start
 	if !k.isOfNode() {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -189,6 +190,27 @@ func TestReplicas(t *testing.T) {
 	f.put("app", b, -31, 103, -1, 112) // b is back
 	f.mustRefresh()
 	f.wantPod("app 400 15s")
+}
+
+// TestSeriesOfOneCPU has series of single CPUs, as a standalone cAdvisor may write them, without and with the total.
+func TestSeriesOfOneCPU(t *testing.T) {
+	f := newFixture(t, "preset: cadvisor")
+	const image = `,image="i",name="a"`
+	put := func(cpu string, pairs ...float64) {
+		labels := containerLabels("web/app", image+`,cpu="`+cpu+`"`)
+		f.putSeries("container_cpu_usage_seconds_total"+labels, f.samples(pairs...)...)
+	}
+	for i := range 4 {
+		put(fmt.Sprintf("cpu%02d", i), -20, 1, -5, 4)
+	}
+	f.putSeries("container_memory_working_set_bytes"+containerLabels("web/app", image), f.samples(-5, 7)...)
+	if result := f.mustRefresh(); result.Skipped[usage.Duplicate] != 4 {
+		t.Errorf("skipped %v, want 4 duplicates", result.Skipped)
+	}
+	f.wantPod("")
+	put("total", -20, 4, -5, 16)
+	f.mustRefresh()
+	f.wantPod("app 800 15s")
 }
 
 func TestContainersEnd(t *testing.T) {
