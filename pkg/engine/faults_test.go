@@ -17,6 +17,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/engine/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -343,7 +344,7 @@ func TestReload(t *testing.T) {
 }
 
 // TestPartialResponse has a response without some series, with a warning or the flag of
-// VictoriaMetrics: nothing is removed.
+// VictoriaMetrics: no container that runs according to the API server is removed. Debug containers are.
 func TestPartialResponse(t *testing.T) {
 	for name, set := range map[string]func(*engine){
 		"Prometheus":      func(e *engine) { e.warnings = []string{"store 3 is unavailable"} },
@@ -351,20 +352,46 @@ func TestPartialResponse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, "")
+			f.ended["debug"] = true // the API server has no status of it
+			f.store = store.New(store.Config{MaxSampleAge: maxAge, MaxContainers: 100,
+				State: func(_, _, _, container string) store.ContainerState {
+					return store.ContainerState{Running: !f.ended[container]}
+				}})
+			f.Sink = f.store
 			f.put("app", "", -35, 100, -20, 103)
 			f.put("side", "", -35, 100, -20, 103)
+			f.put("debug", "", -34, 100, -19, 103)
 			f.mustRefresh()
+			f.wantPod("app 200 15s, debug 200 15s, side 200 15s")
 			f.set(func() {
 				clear(f.series)
 				set(f.engine)
 			})
 			f.put("app", "", -20, 103, -5, 109)
-			f.ended["side"] = true // the API server may not know yet that it runs
 			if result := f.mustRefresh(); result.Engine.Warning == "" {
 				t.Error("not reported as partial")
 			}
 			f.wantPod("app 400 15s, side 200 15s")
 		})
+	}
+}
+
+// TestDebugContainer has a container without a status in the API server. It counts as ended once its last sample is
+// older than that of the others, until it has another one.
+func TestDebugContainer(t *testing.T) {
+	f := newFixture(t, "")
+	f.ended["debug"] = true
+	for i, want := range []string{"app 200 15s, debug 200 15s", "app 200 15s", "app 200 15s, debug 200 30s"} {
+		f.put("app", "", -35, 100, -20, 103)
+		f.put("debug", "", -35, 100, -20, 103)
+		if i > 0 {
+			f.put("app", "", -35, 100, -20, 103, -5, 106)
+		}
+		if i > 1 {
+			f.put("debug", "", -35, 100, -5, 106)
+		}
+		f.mustRefresh()
+		f.wantPod(want)
 	}
 }
 

@@ -83,7 +83,7 @@ func (s *Source) fill(n *node, reference usage.NodeTime) {
 
 // sampleOf returns what is stored of a container, and whether it exists. The engine may not have the
 // latest samples of all containers, and has samples of containers that have ended. The API server
-// reports later than the kubelet that a container has started.
+// reports later than the kubelet that a container has started, and has no status of debug containers.
 func (s *Source) sampleOf(n *node, c *counter, reference usage.NodeTime) (sample usage.Sample, exists bool) {
 	if c.refresh != s.refreshes || reference.Sub(c.cur.At) > endedAfter {
 		if start, ok := s.Started(n.name, c.namespace, c.pod, c.name); !ok || !start.IsRunning {

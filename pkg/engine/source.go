@@ -69,7 +69,7 @@ type Start struct {
 	// EarliestStart is in whole seconds: no container of the pod can have started before; 0: it is not known.
 	EarliestStart usage.NodeTime
 	PodCreatedAt  usage.Time // by the API server's clock, in whole seconds
-	IsRunning     bool       // whether the container runs
+	IsRunning     bool       // whether the container runs; not set if it has no status, as debug containers
 }
 
 const (
