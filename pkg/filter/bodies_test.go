@@ -27,46 +27,45 @@ func TestBodiesThatDoNotCome(t *testing.T) {
 		fmt.Fprintf(&headers, "%s:\r\n", name)
 	}
 	const host, end = " HTTP/1.1\r\nHost: a\r\n", "\r\n"
+	trailers := host + "Transfer-Encoding: chunked\r\nTrailer: x" + names.String() + end + end
 	for name, text := range map[string]string{
 		"a flag":            "PUT /debug/flags/v" + host + "Content-Length: 50\r\n" + headers.String() + end,
 		"another path":      "GET /livez" + host + "Content-Length: 50\r\n" + headers.String() + end,
-		"trailers":          "GET /livez" + host + "Transfer-Encoding: chunked\r\nTrailer: x" + names.String() + end + end,
-		"trailers and flag": "PUT /debug/flags/v" + host + "Transfer-Encoding: chunked\r\nTrailer: x" + names.String() + end + end,
+		"trailers":          "GET /livez" + trailers,
+		"trailers and flag": "PUT /debug/flags/v" + trailers,
 		// net/http serves this one itself.
 		"options": "OPTIONS *" + host + "Content-Length: 50\r\n" + headers.String() + end,
 	} {
-		address, l := serveTLS(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-		before := heap()
-		for range connections {
-			client := dialTLS(t, address)
-			if _, err := io.WriteString(client, "GET /livez"+host+end); err != nil {
-				t.Fatal(err)
+		synctest.Test(t, func(t *testing.T) { // so no deadline passes meanwhile
+			listener := make(testenv.Listener)
+			l := NewListener(listener, time.Hour, 1<<30)
+			server := &http.Server{MaxHeaderBytes: 1 << 20, Handler: WithRequestLimits(
+				http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), &genericapiserver.Config{},
+				func() []string { return []string{"/livez"} },
+			)}
+			go server.Serve(l)
+			defer server.Close()
+			before := heap()
+			for range connections {
+				client := listener.Dial()
+				defer client.Close()
+				go io.WriteString(client, "GET /livez"+host+end)
+				response, err := http.ReadResponse(bufio.NewReader(client), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				response.Body.Close()
+				if _, err := io.WriteString(client, text); err != nil {
+					t.Fatal(err)
+				}
 			}
-			response, err := http.ReadResponse(bufio.NewReader(client), nil)
-			if err != nil {
-				t.Fatal(err)
+			synctest.Wait()
+			took, counted := (heap()-before)/connections, l.taken/connections
+			t.Logf("%s: %d bytes take %d, counted are %d", name, len(text), took, counted)
+			if took > counted {
+				t.Errorf("%s: a connection takes %d bytes, counted are %d", name, took, counted)
 			}
-			response.Body.Close()
-			if _, err := io.WriteString(client, text); err != nil {
-				t.Fatal(err)
-			}
-		}
-		// Each has been read when more than its bytes count.
-		var took, counted int64
-		for deadline := time.Now().Add(testenv.Patience); counted < connectionMemory+headerMemory*int64(len(text)); {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: counted are %d bytes of each connection", name, counted)
-			}
-			time.Sleep(10 * time.Millisecond)
-			took = (heap() - before) / connections
-			l.mu.Lock()
-			counted = l.taken / connections
-			l.mu.Unlock()
-		}
-		t.Logf("%s: %d bytes take %d, counted are %d", name, len(text), took, counted)
-		if took > counted {
-			t.Errorf("%s: a connection takes %d bytes, counted are %d", name, took, counted)
-		}
+		})
 	}
 }
 

@@ -97,8 +97,8 @@ func TestAccessReviewsOfOneUser(t *testing.T) {
 }
 
 // TestTokenReviewsOfOneAddress has clients at ten addresses send random tokens. Tokens from another address are
-// reviewed, those that were valid within an hour also from the same, and requests without a token pass. One token in many
-// headers does not displace others.
+// reviewed, those that were valid within an hour also from the same, and requests without a token pass. One token in
+// many headers does not displace others.
 func TestTokenReviewsOfOneAddress(t *testing.T) {
 	for age, known := range map[time.Duration]int{0: 1, time.Hour - time.Second: 1, time.Hour + time.Second: 0} {
 		synctest.Test(t, func(t *testing.T) { testTokenReviewsOfOneAddress(t, age, known) })
