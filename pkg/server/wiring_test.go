@@ -63,7 +63,7 @@ func TestStalledClients(t *testing.T) {
 	c := newCluster(t).config(t)
 	c.Generic.RequestTimeout, c.maxWriteTime = time.Hour, time.Second
 	c.Serving.Listener = smallBuffers{c.Serving.Listener}
-	client := startReady(t, c)
+	client := startReady(t, c).another()
 	client.transport.ForceAttemptHTTP2 = true
 	if response, _ := client.get("/openapi/v2", "alice"); response.Proto != "HTTP/1.1" {
 		t.Errorf("got a response by %s", response.Proto)
