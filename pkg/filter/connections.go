@@ -22,8 +22,10 @@ const (
 	// server and the buffer for messages (TestHandshakeMemory).
 	bufferMemory = 3
 	// maxLight is the memory of an address from which on its connections are closed first. A kubelet that probes takes
-	// less.
-	maxLight = 4 * connectionMemory
+	// less, and the front proxy during its handshake.
+	maxLight = 8 * connectionMemory
+	// maxReadTime is how long a connection waits for bytes if the library sets no limit. It is longer than requests take.
+	maxReadTime = 2 * time.Minute
 )
 
 // Listener bounds the memory of connections and of the requests on them:
@@ -33,12 +35,12 @@ const (
 //     started a request for longest. If no address takes more than maxLight, it closes those of all addresses. So
 //     others always get a place, such as probes, also if an attacker has many addresses.
 //   - The front proxy does not count: see WithRequestLimits.
-//   - What a client sends until a request starts counts, too, in addition to what it received. What is kept of the
-//     handshake, such as the client's certificates, counts until the connection ends.
-//   - It closes a connection whose client does not accept what is written.
+//   - What a client sends until its request starts counts, too. What is kept of the handshake, such as the client's
+//     certificates, counts until the connection ends.
+//   - It closes a connection whose client does not accept what is written, or sends nothing.
 //
-// It is for HTTP/1 only, where one request after the other is read. The library ends a handshake, and the headers of a
-// request, after 32 seconds, and an idle connection after 90.
+// It is for HTTP/1 only, with one request on a connection: see WithRequestLimits. The library ends a handshake, and the
+// headers of a request, after 32 seconds.
 type Listener struct {
 	net.Listener
 	maxWriteTime time.Duration
@@ -104,7 +106,7 @@ type conn struct {
 	// Protected by the listener's mutex:
 	place      *list.Element // among those of the client; nil: it does not count
 	placeOfAll *list.Element
-	unanswered int64 // bytes that were read since a request started, less those that were written
+	unanswered int64 // bytes that were read since a request started
 	received   int64 // bytes until the first request
 	kept       int64 // memory of the handshake; 0: no request has started
 	closed     bool
@@ -174,20 +176,19 @@ func (c *conn) leave() (n int64) {
 	return n
 }
 
-// exchange counts n bytes that were read; a negative number: written.
-func (c *conn) exchange(n int64) {
+// receive counts n bytes that were read.
+func (c *conn) receive(n int64) {
 	if c.trusted.Load() { // without the lock: most bytes are the front proxy's
 		return
 	}
 	c.listener.mu.Lock()
-	n = max(n, -c.unanswered)
-	if c.place == nil || n == 0 {
+	if c.place == nil {
 		c.listener.mu.Unlock()
 		return
 	}
 	c.unanswered += n
 	if c.kept == 0 {
-		c.received += max(n, 0)
+		c.received += n
 	}
 	c.takeAndUnlock(byteMemory * n)
 }
@@ -234,8 +235,17 @@ func (c *conn) Close() error {
 // Read implements net.Conn.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	c.exchange(int64(n))
+	c.receive(int64(n))
 	return n, err
+}
+
+// SetReadDeadline implements net.Conn. The library sets none for bodies, and none for some requests that it responds to
+// itself.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	if t.IsZero() {
+		t = time.Now().Add(maxReadTime)
+	}
+	return c.Conn.SetReadDeadline(t)
 }
 
 // SetWriteDeadline implements net.Conn.
@@ -253,9 +263,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	if err := c.Conn.SetWriteDeadline(deadline); err != nil {
 		return 0, err
 	}
-	n, err := c.Conn.Write(p)
-	c.exchange(-int64(n))
-	return n, err
+	return c.Conn.Write(p)
 }
 
 // localAddr is the local address of a conn, and refers to it: servers have it in the context of each request.

@@ -5,6 +5,7 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -55,7 +56,8 @@ const (
 // first request, and those below metrics.k8s.io, /openapi/v3 and /debug.
 //
 // Requests count as their connection does, see Listener. Only the front proxy does not count, whose certificate is
-// verified as in authentication: all users share its connections, and another filter counts their requests.
+// verified as in authentication: all users share its connections, and another filter counts their requests. Connections
+// of others end with the first response: what net/http keeps of one request, or has read of the next one, is not known.
 func WithRequestLimits(next http.Handler, config *genericapiserver.Config, listed func() []string) http.Handler {
 	return &requestLimits{next: next, isFrontProxy: frontProxy(config), listed: sync.OnceValue(listed)}
 }
@@ -87,16 +89,23 @@ func (l *requestLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				conn.trust()
 			}
 		}
-		end, isOpen := conn.begin(requestMemory+headerMemory*int64(headers+len(r.RequestURI)), certificateSize(r))
+		memory := requestMemory + headerMemory*int64(headers+len(r.Method)+len(r.RequestURI))
+		end, isOpen := conn.begin(memory, certificateSize(r))
 		defer end()
 		if !isOpen {
 			return
 		}
 	}
-	if r.ContentLength != 0 {
-		r = withReadBody(w, r)
+	r.Trailer = nil // its names refer to the text of the header
+	err := l.check(r, headers)
+	isLong := err != nil && err.ErrStatus.Code != http.StatusNotFound && err.ErrStatus.Code != http.StatusMethodNotAllowed
+	if isLong || conn != nil && !conn.trusted.Load() {
+		w.Header().Set("Connection", "close")
 	}
-	if err := l.check(r, headers); err != nil {
+	if r.ContentLength != 0 {
+		r = withReadBody(w, r, isLong)
+	}
+	if err != nil {
 		reject(w, err)
 	} else {
 		removeTimeout(r)
@@ -219,12 +228,19 @@ func isFlag(r *http.Request) bool {
 
 // withReadBody reads the body of a request, and returns a copy with the begin of it, which only /debug/flags/v does not
 // ignore. A response before its end can get lost on the way through the API server, which forwards both at the same
-// time. net/http would wait for it without a limit. It closes the connection if there is more, as r shows.
-func withReadBody(w http.ResponseWriter, r *http.Request) *http.Request {
-	controller, kept := http.NewResponseController(w), bytes.Buffer{}
+// time. net/http would wait for it without a limit. It closes the connection if there is more, as r shows. A long
+// request does not wait.
+func withReadBody(w http.ResponseWriter, r *http.Request, isLong bool) *http.Request {
+	controller, kept, wait := http.NewResponseController(w), bytes.Buffer{}, MaxWriteTime
+	if isLong {
+		wait = 0
+	}
+	_ = controller.SetReadDeadline(time.Now().Add(wait))
 	if r.ContentLength <= maxDiscarded {
-		_ = controller.SetReadDeadline(time.Now().Add(MaxWriteTime))
-		_, _ = io.CopyN(&kept, r.Body, maxBody)
+		_, err := io.CopyN(&kept, r.Body, maxBody)
+		if err != nil && !errors.Is(err, io.EOF) {
+			kept.Reset() // a part of a number is another number
+		}
 		_, _ = io.CopyN(io.Discard, r.Body, maxDiscarded-maxBody)
 	}
 	_ = r.Body.Close()

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/tls"
+	"crypto/x509/pkix"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+
+	"github.com/kube-vitals/kube-vitals/internal/sim/kubelettest"
 )
 
 const podsPath = "/apis/metrics.k8s.io/v1/pods"
@@ -100,8 +103,10 @@ func TestRequestLimits(t *testing.T) {
 // TestBodiesAreIgnored checks that requests with a body get what those without one get, also after it on the same
 // connection, as from other API servers. Proxies send empty bodies of unknown length.
 func TestBodiesAreIgnored(t *testing.T) {
-	address, _ := serveTLS(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") }))
-	conn := dialTLS(t, address)
+	config, ca := proxyConfig(t)
+	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
+	address, _ := serveTLSWith(t, config, ok)
+	conn := dialTLS(t, address, ca.Issue(nil, nil, kubelettest.Subject(pkix.Name{CommonName: "front-proxy"})))
 	reader := bufio.NewReader(conn)
 	for _, test := range []struct {
 		request string
@@ -129,7 +134,7 @@ func TestBodiesAreIgnored(t *testing.T) {
 	client := http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 	}}
-	for _, body := range []string{"", "{}", strings.Repeat("x", 1<<20)} {
+	for _, body := range []string{"", "{}", strings.Repeat("x", 100<<10)} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+"/livez",
 			io.MultiReader(strings.NewReader(body))) // of unknown length
 		if err != nil {

@@ -50,7 +50,7 @@ func (a *assembly) addAPI() error {
 	a.api.ShutdownTimeout = connectionTimeout
 	limitDebugFlags(a.Config, a.api)
 	a.api.Handler.NonGoRestfulMux.Handle("/metrics", a.instruments.handler())
-	a.api.Handler.NonGoRestfulMux.Handle(nodez.Path, filter.WithTurns(nodez.Handler(a.nodezConfig()), maxReports))
+	a.api.Handler.NonGoRestfulMux.Handle(nodez.Path, filter.WithShares(nodez.Handler(a.nodezConfig()), maxReports))
 	resources := a.apiConfig(config.Authorization.Authorizer)
 	if err := a.api.InstallAPIGroup(api.NewGroup(resources, scheme, codecs)); err != nil {
 		return fmt.Errorf("cannot install metrics.k8s.io: %w", err)
@@ -103,8 +103,9 @@ func responseMemory(limit uint64) api.ResponseMemory {
 	return api.ResponseMemory{Large: int64(limit / 8), Small: int64(limit / 16), Max: int64(limit / 4)}
 }
 
-// maxReports is how many responses of /nodez a user gets at a time.
-const maxReports = 2
+// maxReports is how many responses of /nodez there are at the same time. One of 5000 nodes takes some megabytes until
+// its client has read it.
+const maxReports = 8
 
 // nodezConfig returns what /nodez serves.
 func (a *assembly) nodezConfig() nodez.Config {

@@ -8,9 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"k8s.io/apiserver/pkg/authentication/user"
 	apimetrics "k8s.io/apiserver/pkg/endpoints/metrics"
-	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -18,7 +16,6 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/filter"
 	"github.com/kube-vitals/kube-vitals/pkg/health"
-	"github.com/kube-vitals/kube-vitals/pkg/internal/fair"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
@@ -203,28 +200,14 @@ func (i *instruments) observeAnswerAge(resource string, oldest time.Duration) {
 	i.answerAge.WithLabelValues(resource).Observe(oldest.Seconds())
 }
 
-// maxGathered is how many responses of /metrics there are at the same time, for clients with credentials and for
-// others. Until its client has read it, each has all metrics: a megabyte, and 0.4 KB for each node.
+// maxGathered is how many responses of /metrics there are at the same time. Until its client has read it, each has all
+// metrics: a megabyte, and 0.4 KB for each node.
 const maxGathered = 8
 
 // handler returns the handler of /metrics: these metrics, and those of the API server library, the
-// Go runtime and the process. Users share the responses. Clients without credentials have others, and are told apart by
-// their addresses.
+// Go runtime and the process.
 func (i *instruments) handler() http.Handler {
 	apimetrics.Register()
 	all := promhttp.HandlerFor(prometheus.Gatherers{legacyregistry.DefaultGatherer, i.registry}, promhttp.HandlerOpts{})
-	named, anonymous := fair.NewPool(maxGathered), fair.NewPool(maxGathered)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		responses, client := anonymous, filter.AddressOf(r.RemoteAddr).String()
-		if u, ok := request.UserFrom(r.Context()); ok && u.GetName() != user.Anonymous {
-			responses, client = named, fair.UserOf(u)
-		}
-		if !responses.Take(client, 1) {
-			w.Header().Set("Retry-After", "1")
-			http.Error(w, "too many requests for "+r.URL.Path, http.StatusTooManyRequests)
-			return
-		}
-		defer responses.Return(client, 1)
-		all.ServeHTTP(w, r)
-	})
+	return filter.WithShares(all, maxGathered)
 }

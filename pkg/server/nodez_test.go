@@ -10,6 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
 	"github.com/kube-vitals/kube-vitals/pkg/filter"
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/health/healthtest"
@@ -21,39 +24,50 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/view"
 )
 
-// TestStalledReaders checks that clients that keep their connections, but do not read, do not make the
-// page of nodes unavailable, which makes few reports at once.
+// TestStalledReaders checks that a user whose clients keep their connections, but do not read, does not make the
+// page of nodes unavailable, which makes few reports at once, and has it again when these are given up.
 func TestStalledReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 1})
-		page := filter.WithTurns(nodez.Handler(nodez.Config{
+		page := filter.WithShares(nodez.Handler(nodez.Config{
 			Source: &healthtest.Source{List: make([]health.Node, 1000)}, Now: time.Now, Clock: usage.NewClock(time.Now()),
 			View:   &view.View{Pods: inventory.New(), Nodes: inventory.New(), Store: s},
 			Memory: func() *nodez.Memory { return nil },
 		}), maxReports)
 		listener := make(testenv.Listener)
-		server := &http.Server{Handler: filter.WithDeadline(page, time.Minute, filter.MaxWriteTime)}
+		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			u := &user.DefaultInfo{Name: r.URL.Query().Get("user")}
+			page.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), u)))
+		})
+		server := &http.Server{Handler: filter.WithDeadline(h, time.Minute, filter.MaxWriteTime)}
 		go server.Serve(listener)
 		defer server.Close()
-		request := func() net.Conn {
+		send := func(name string) net.Conn {
 			client := listener.Dial()
-			fmt.Fprint(client, "GET /nodez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+			fmt.Fprintf(client, "GET /nodez?user=%s HTTP/1.1\r\nHost: localhost\r\n\r\n", name)
 			return client
 		}
-		for range 10 {
-			defer request().Close()
+		get := func(name string, want int) {
+			client := send(name)
+			defer client.Close()
+			client.SetDeadline(time.Now().Add(time.Hour))
+			response, err := http.ReadResponse(bufio.NewReader(client), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			n, err := io.Copy(io.Discard, response.Body)
+			if response.StatusCode != want || err != nil || want == http.StatusOK && n < 64<<10 {
+				t.Errorf("%s: got %s and %d bytes, error %v, want status %d", name, response.Status, n, err, want)
+			}
 		}
-		time.Sleep(filter.MaxWriteTime / 2)
-		client := request()
-		defer client.Close()
-		client.SetDeadline(time.Now().Add(time.Hour))
-		response, err := http.ReadResponse(bufio.NewReader(client), nil)
-		if err != nil {
-			t.Fatalf("stalled clients hold the page: %v", err)
+		for range maxReports {
+			defer send("mallory").Close()
 		}
-		defer response.Body.Close()
-		if n, err := io.Copy(io.Discard, response.Body); err != nil || n < 64<<10 {
-			t.Errorf("got %d bytes, error %v", n, err)
-		}
+		synctest.Wait()
+		get("mallory", http.StatusTooManyRequests)
+		get("alice", http.StatusOK)
+		time.Sleep(2 * filter.MaxWriteTime)
+		get("mallory", http.StatusOK)
 	})
 }

@@ -9,20 +9,28 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/kube-vitals/kube-vitals/internal/sim/kubelettest"
 )
 
-// TestShutdown checks that during the shutdown delay the server is unready, still serves, and
-// closes each connection with its next response.
+// TestShutdown checks that during the shutdown delay the server is unready, still serves, and closes each connection of
+// the front proxy with its next response. Others are never kept.
 func TestShutdown(t *testing.T) {
-	s, err := New(newCluster(t).config(t))
+	cluster, proxies := newCluster(t), kubelettest.NewCA()
+	cluster.setCAs(kubelettest.NewCA(), proxies)
+	s, err := New(cluster.config(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ready := run(t, s)
 	ready.await(http.StatusOK, "/readyz", "")
+	if reuses(t, ready.another(), nodesPath) {
+		t.Error("a connection of another client than the front proxy is kept")
+	}
 
-	client, start := ready.another(), time.Now()
-	client.get(nodesPath, "alice")
+	client, start := ready.another().withCertificate(proxies, "front-proxy"), time.Now()
+	client.header = http.Header{"X-Remote-User": {"alice"}}
+	client.get(nodesPath, "")
 	if !reuses(t, client, nodesPath) {
 		t.Error("the connection is closed before shutdown")
 	}

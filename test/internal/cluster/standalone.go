@@ -34,7 +34,7 @@ type Standalone struct {
 	Started time.Time
 	URL     string
 	Token   string       // the administrator's
-	Direct  *http.Client // sends that token
+	Direct  *http.Client // sends requests of the administrator, as the aggregation layer does
 	Slow    *http.Client // as Direct, without a timeout and with a small receive buffer
 }
 
@@ -53,7 +53,14 @@ func (c *Cluster) StartStandalone(executable string, resolution time.Duration, a
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[0]),
 		"--tls-cert-file=" + c.File("server.crt"), "--tls-private-key-file=" + c.File("server.key"),
 	}, c.ownFlags(executable, resolution), args)
-	direct := transport.NewBearerAuthRoundTripper(c.token, c.transport())
+	proxy, err := tls.LoadX509KeyPair(c.File("front-proxy.crt"), c.File("front-proxy.key"))
+	if err != nil {
+		return nil, fmt.Errorf("load the certificate of the front proxy: %w", err)
+	}
+	asAdministrator := func(t *http.Transport) http.RoundTripper {
+		t.TLSClientConfig.Certificates = []tls.Certificate{proxy}
+		return transport.NewAuthProxyRoundTripper("admin", "", []string{"system:masters"}, nil, t)
+	}
 	buffered := c.transport()
 	buffered.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
@@ -62,13 +69,12 @@ func (c *Cluster) StartStandalone(executable string, resolution time.Duration, a
 		}
 		return conn, err
 	}
-	slow := transport.NewBearerAuthRoundTripper(c.token, buffered)
 	s := &Standalone{
 		Started: time.Now(),
 		URL:     fmt.Sprintf("https://127.0.0.1:%d", ports[0]),
 		Token:   c.token,
-		Direct:  &http.Client{Transport: direct, Timeout: requestTimeout},
-		Slow:    &http.Client{Transport: slow},
+		Direct:  &http.Client{Transport: asAdministrator(c.transport()), Timeout: requestTimeout},
+		Slow:    &http.Client{Transport: asAdministrator(buffered)},
 	}
 	s.Process, err = c.StartProcess(executable, args...)
 	return s, err
@@ -91,9 +97,10 @@ func (c *Cluster) ownFlags(executable string, resolution time.Duration) []string
 // transport returns a transport that trusts the cluster's CA.
 func (c *Cluster) transport() *http.Transport {
 	return &http.Transport{
-		TLSClientConfig:    &tls.Config{RootCAs: c.CA.Pool()},
-		ForceAttemptHTTP2:  true, // as client-go
-		DisableCompression: true,
+		TLSClientConfig:     &tls.Config{RootCAs: c.CA.Pool()},
+		ForceAttemptHTTP2:   true, // these are as in client-go
+		MaxIdleConnsPerHost: 25,
+		DisableCompression:  true,
 	}
 }
 
