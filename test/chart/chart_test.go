@@ -250,6 +250,8 @@ func TestArguments(t *testing.T) {
 		{"kubelet.serviceAccount.create=false", flags{account}, nil},
 		// An element that is no flag is the value of the flag before it.
 		{"args={--node-selector,a,-v=2}", nil, flags{"--node-selector=a", "-v=2"}},
+		{"args={--audit-log-path,-,-v=2}", nil, flags{"--audit-log-path=-", "-v=2"}},
+		{"args.audit-log-path=-,args.v=-1,args.x=null", nil, flags{"--v=-1", "--audit-log-path=-"}},
 		{"args={--deprecated-kubelet-completely-insecure=false}", nil,
 			flags{"--deprecated-kubelet-completely-insecure=false"}},
 		{"kubelet.insecureTLS=true,args={--kubelet-insecure-tls=false}", nil, flags{"--kubelet-insecure-tls=false"}},
@@ -292,6 +294,7 @@ func TestRefusals(t *testing.T) {
 		{"tls.type=none", "at '/tls/type': value must be one of 'kube-vitals', 'helm', 'existingSecret', 'cert-manager', "},
 		{"maxSampleAge=5", "at '/maxSampleAge': got number, want string"},
 		{"args={verbose}", "args and defaultArgs: verbose is not a flag: set --verbose"},
+		{"args.kubelet-insecure-tls=", "args and defaultArgs: kubelet-insecure-tls has no value: set one, or true"},
 		{"podLabels.a=1", "at '/podLabels/a': got number, want null or string"},
 		{"service.port=0", "at '/service/port': minimum: got 0, want 1"},
 		{"terminationGracePeriodSeconds=no", "at '/terminationGracePeriodSeconds': 'no' does not match pattern"},

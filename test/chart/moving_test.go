@@ -139,6 +139,8 @@ func TestMovingValues(t *testing.T) {
 			arg + "6": "--metric-resolution=30s", arg + "7": "--node-selector=a#b"}},
 		"args-names": {deployment: {arg + "4": "--v=2", arg + "5": "--kubelet-insecure-tls=true",
 			arg + "6": "--kubelet-preferred-address-types=InternalIP"}},
+		"args-numbers": {deployment: {arg + "4": "--v=-1", arg + "5": "--active-budget=1.5",
+			arg + "6": "--kubelet-max-response-bytes=52428800", arg + "7": nil}},
 		"resources-request": {deployment: {container + "resources": m{
 			"requests": m{"cpu": "500m", "memory": "2Gi"}, "limits": m{"memory": "2Gi"}}}},
 		"resources-limit": {deployment: {container + "resources": m{

@@ -380,18 +380,24 @@ always has one. Empty if there is none.
 
 {{/*
 The flags of defaultArgs and args, as a JSON list. Empty elements and spaces around an element have no effect. An element that
-does not begin with - is the value of the flag before it. --set args.0=FLAG makes a map, whose values are the elements. The
+is not a flag, such as -1, is the value of the flag before it. --set args.0=FLAG makes a map, whose values are the elements. The
 names of a map are flags where the value is none: {kubelet-insecure-tls: true}. metrics-server's chart prints the elements into
-YAML without quotes, so there YAML removes the quotes around an element and a comment behind it.
+YAML without quotes, so there YAML removes the quotes around an element and a comment behind it. Numbers of YAML are floats,
+which toString prints as 5.24288e+07.
 */}}
 {{- define "kube-vitals.flags" -}}
 {{- $elements := list }}
 {{- $unquoted := "^(?:\"([^\"]*)\"|'([^']*)'|(.*?))(?:\\s+#.*)?$" }}
+{{- $isFlag := "^--?[A-Za-z]" }}
 {{- range $given := list .Values.defaultArgs .Values.args }}
 {{- $byIndex := dict }}{{- /* range sorts the keys of a map as text, here with blanks before the digits */}}
 {{- range $i, $element := $given }}
-{{- $text := regexReplaceAll $unquoted (kindIs "invalid" $element | ternary "" (toString $element) | trim) "${1}${2}${3}" }}
-{{- if and $text (not (regexMatch "^[0-9]+$" (toString $i))) (not (hasPrefix "-" $text)) }}
+{{- $text := kindIs "float64" $element | ternary (toJson $element) (toString $element) | trim }}
+{{- $text = kindIs "invalid" $element | ternary "" (regexReplaceAll $unquoted $text "${1}${2}${3}") }}
+{{- if not (or (regexMatch "^[0-9]+$" (toString $i)) (regexMatch $isFlag $text) (kindIs "invalid" $element)) }}
+{{- if not $text }}
+{{- fail (printf "args and defaultArgs: %s has no value: set one, or true if the flag needs none, or null to omit it" $i) }}
+{{- end }}
 {{- $text = printf "--%s=%s" (trimAll "-" $i) $text }}
 {{- end }}
 {{- $_ := set $byIndex (printf "%9v" $i) $text }}
@@ -400,7 +406,7 @@ YAML without quotes, so there YAML removes the quotes around an element and a co
 {{- end }}
 {{- $flags := list }}
 {{- range compact $elements }}
-{{- if hasPrefix "-" . }}
+{{- if regexMatch $isFlag . }}
 {{- $flags = append $flags . }}
 {{- else if $flags }}
 {{- /* helm splits --set args={--kubelet-preferred-address-types=A,B} at the comma. */}}
