@@ -42,10 +42,11 @@ const (
 	firstRule = "spec.groups.0.rules.0."
 
 	// Values.
-	existing = "tls.type=existingSecret,tls.existingSecret.name=x"
-	caBundle = "apiService.caBundle=-----BEGIN CERTIFICATE-----"
-	alerts   = "prometheusRule.enabled=true"
-	engine   = "source.type=prometheus,source.prometheus.url=" // and the URL
+	existing  = "tls.type=existingSecret,tls.existingSecret.name=x"
+	unknownCA = existing + ",tls.existingSecret.lookup=false"
+	caBundle  = "apiService.caBundle=-----BEGIN CERTIFICATE-----"
+	alerts    = "prometheusRule.enabled=true"
+	engine    = "source.type=prometheus,source.prometheus.url=" // and the URL
 )
 
 // tcp returns a port of a NetworkPolicy.
@@ -358,7 +359,9 @@ func TestRefusals(t *testing.T) {
 		{"devices.exporters[0].prot=1", "at '/devices/exporters/0': additional properties 'prot' not allowed"},
 		{"args={--authorization-always-allow-paths=/metrics}", "add /healthz,/readyz,/livez to it"},
 		{"tls.type=self-signed,args={--cert-dir=/tmpx}", "no volume is mounted at /tmpx: name a folder below /tmp"},
-		{existing + ",tls.existingSecret.lookup=false", "tls.existingSecret.lookup=false: the API server cannot verify"},
+		{unknownCA, "tls.existingSecret.lookup=false: the API server cannot verify"},
+		{unknownCA + `,apiService.annotations.note=cert-manager.io/inject-ca-from`, "the API server cannot verify"},
+		{unknownCA + `,apiService.annotations.cert-manager\.io/inject-ca-from=`, "the API server cannot verify"},
 	} {
 		t.Run(tt.values, func(t *testing.T) {
 			if _, err := helm(t, setValues(tt.values)...); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -418,6 +421,7 @@ func TestNotes(t *testing.T) {
 		skipped            = "remove apiService.insecureSkipTLSVerify"
 		undrainable        = "The PodDisruptionBudget allows no eviction"
 		small              = "The limit of memory is too low"
+		noCA               = "no CA is known"
 		noRoles            = "--show-only templates/rbac.yaml --show-only templates/identity.yaml"
 		budget             = "podDisruptionBudget.enabled=true,podDisruptionBudget."
 	)
@@ -426,30 +430,32 @@ func TestNotes(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(folder, "templates", "notes.yaml"),
 		[]byte(`notes: |{{ include (print .Template.BasePath "/NOTES.txt") . | nindent 2 }}`), 0o600))
 	for values, want := range map[string][]string{
-		"":                                                                    {pin},
-		"rbac.create=false":                                                   {pin, noRoles},
-		"podDisruptionBudget.enabled=true":                                    {pin},
-		budget + "minAvailable=1":                                             {pin, undrainable},
-		budget + "minAvailable=1,replicas=2":                                  {pin},
-		budget + "minAvailable=50%":                                           {pin, undrainable},
-		budget + "minAvailable=51%,replicas=2":                                {pin, undrainable},
-		budget + "minAvailable=50%,replicas=2":                                {pin},
-		budget + "minAvailable=100%":                                          {pin, undrainable},
-		budget + "maxUnavailable=0":                                           {pin, undrainable},
-		budget + "maxUnavailable=0%":                                          {pin, undrainable},
-		budget + "maxUnavailable=1":                                           {pin},
-		"podDisruptionBudget.minAvailable=1":                                  {pin},
-		"args={--kubelet-insecure-tls}":                                       {unverifiedKubelets},
-		"defaultArgs={--kubelet-insecure-tls}":                                {unverifiedKubelets},
-		"args={--deprecated-kubelet-completely-insecure}":                     {unverifiedKubelets},
-		"kubelet.insecureTLS=true":                                            {unverifiedKubelets},
-		"args={--kubelet-insecure-tls=false}":                                 {pin},
-		"args={--kubelet-insecure-tls,--kubelet-insecure-tls=false}":          {pin},
-		"kubelet.insecureTLS=true,args={--kubelet-insecure-tls=false}":        {pin},
-		"kubelet.tls=pin,args={--kubelet-insecure-tls=false}":                 {pinned},
-		"resources.limits.memory=99Mi":                                        {pin, small},
-		"resources.limits.memory=100Mi":                                       {pin},
-		"resources.limits=null":                                               {pin},
+		"":                                                             {pin},
+		"rbac.create=false":                                            {pin, noRoles},
+		"podDisruptionBudget.enabled=true":                             {pin},
+		budget + "minAvailable=1":                                      {pin, undrainable},
+		budget + "minAvailable=1,replicas=2":                           {pin},
+		budget + "minAvailable=50%":                                    {pin, undrainable},
+		budget + "minAvailable=51%,replicas=2":                         {pin, undrainable},
+		budget + "minAvailable=50%,replicas=2":                         {pin},
+		budget + "minAvailable=100%":                                   {pin, undrainable},
+		budget + "maxUnavailable=0":                                    {pin, undrainable},
+		budget + "maxUnavailable=0%":                                   {pin, undrainable},
+		budget + "maxUnavailable=1":                                    {pin},
+		"podDisruptionBudget.minAvailable=1":                           {pin},
+		"args={--kubelet-insecure-tls}":                                {unverifiedKubelets},
+		"defaultArgs={--kubelet-insecure-tls}":                         {unverifiedKubelets},
+		"args={--deprecated-kubelet-completely-insecure}":              {unverifiedKubelets},
+		"kubelet.insecureTLS=true":                                     {unverifiedKubelets},
+		"args={--kubelet-insecure-tls=false}":                          {pin},
+		"args={--kubelet-insecure-tls,--kubelet-insecure-tls=false}":   {pin},
+		"kubelet.insecureTLS=true,args={--kubelet-insecure-tls=false}": {pin},
+		"kubelet.tls=pin,args={--kubelet-insecure-tls=false}":          {pinned},
+		"resources.limits.memory=99Mi":                                 {pin, small},
+		"resources.limits.memory=100Mi":                                {pin},
+		"resources.limits=null":                                        {pin},
+		existing:                                                       {pin, noCA},
+		existing + `,apiService.annotations.cert-manager\.io/inject-ca-from=a/b`: {pin},
 		"tls.type=self-signed":                                                {pin, selfSigned},
 		"apiService.insecureSkipTLSVerify=true":                               {pin, skipped},
 		"tls.type=self-signed,apiService.insecureSkipTLSVerify=true":          {pin, selfSigned},
@@ -461,7 +467,7 @@ func TestNotes(t *testing.T) {
 		must(t, err)
 		notes := strings.Join(strings.Fields(string(text)), " ")
 		for _, part := range []string{
-			unverifiedKubelets, pin, pinned, selfSigned, skipped, undrainable, small, noRoles,
+			unverifiedKubelets, pin, pinned, selfSigned, skipped, undrainable, small, noCA, noRoles,
 		} {
 			if got, want := strings.Contains(notes, part), slices.Contains(want, part); got != want {
 				t.Errorf("%s: got notes with %q: %t, want %t", values, part, got, want)

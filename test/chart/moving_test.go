@@ -153,6 +153,11 @@ func TestMovingValues(t *testing.T) {
 				`metadata.annotations.cert-manager\.io/inject-ca-from`: "kube-system/ms"},
 			monitor:    {"spec.endpoints.0.tlsConfig": m{"serverName": "kube-vitals.kube-system.svc"}},
 			deployment: {arg + "4": "--tls-cert-file=/certs/tls.crt"}, servingSecret: nil},
+		"injected-ca-openshift": {
+			beta: {"spec.insecureSkipTLSVerify": nil,
+				`metadata.annotations.service\.beta\.openshift\.io/inject-cabundle`: "true"},
+			monitor:    {"spec.endpoints.0.tlsConfig": m{"insecureSkipVerify": true}}, // as before: no token is sent
+			deployment: {arg + "5": "--tls-cert-file=/certs/tls.crt"}, servingSecret: nil},
 		"cert-dir": {deployment: {pod + "volumes.0": m{"name": "tmp", "emptyDir": m{}},
 			container + "volumeMounts.0": m{"name": "tmp", "mountPath": "/tmp"}, pod + "volumes.1.name": "ca"}},
 		"cert-dir-mounted": {deployment: {pod + "volumes.0.name": "certs", pod + "volumes.1": nil}},

@@ -190,7 +190,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{/*
 tls.type, with the name that metrics-server's chart has for self-signed. It is "flags" if args name a certificate instead, and
-apiService.caBundle, or what cert-manager injects, verifies it.
+apiService.caBundle, or what an injector writes, verifies it.
 */}}
 {{- define "kube-vitals.tlsType" -}}
 {{- $type := eq .Values.tls.type "metrics-server" | ternary "self-signed" .Values.tls.type }}
@@ -199,9 +199,14 @@ apiService.caBundle, or what cert-manager injects, verifies it.
 {{- if and (eq $type "self-signed") $isNamed $isVerified }}flags{{ else }}{{ $type }}{{ end }}
 {{- end }}
 
-{{/* "true" if an annotation of the APIServices lets cert-manager write the caBundle. */}}
+{{/* "true" if an annotation of the APIServices lets cert-manager, or the service CA of OpenShift, write the caBundle. */}}
 {{- define "kube-vitals.hasInjector" -}}
-{{- if contains "cert-manager.io/inject-" (include "kube-vitals.strings" .Values.apiService.annotations) }}true{{ end }}
+{{- $has := false }}
+{{- range $key, $value := .Values.apiService.annotations }}
+{{- $isInjector := or (hasPrefix "cert-manager.io/inject-" $key) (eq $key "service.beta.openshift.io/inject-cabundle") }}
+{{- if and $isInjector $value (ne (toString $value) "false") }}{{ $has = true }}{{ end }}
+{{- end }}
+{{- if $has }}true{{ end }}
 {{- end }}
 
 {{/* The Secret that holds the serving certificate. tls.type=self-signed has none. */}}
@@ -463,8 +468,8 @@ metrics-server's chart, they replace the values, since the server rejects contra
 {{/*
 The common fields of the endpoint of a ServiceMonitor and of a PodMonitor. Takes a dict of root ($) and monitor (its values).
 Prometheus verifies the certificate with the CA in a ConfigMap, so that it does not need to read the Secret with the key. With
-cert-manager, only the Secret has the CA. Without a CA it uses the system's roots, as the API server does. If that does not
-verify the certificate either, Prometheus does not, unless it sends a token.
+cert-manager, only the Secret has the CA. Without a CA it uses the system's roots, as the API server does. If the API server
+does not verify the certificate, or does so by an injected CA, Prometheus does not, unless it sends a token.
 */}}
 {{- define "kube-vitals.monitorEndpoint" -}}
 path: /metrics
@@ -473,7 +478,8 @@ tlsConfig:
   {{- $isSelfSigned := eq (include "kube-vitals.tlsType" .root) "self-signed" }}
   {{- $hasUnknownCA := and (has (include "kube-vitals.tlsType" .root) (list "existingSecret" "flags")) (not (include "kube-vitals.knownCA" .root)) }}
   {{- $sendsToken := or (not .root.Values.metrics.enabled) .monitor.authorization }}
-  {{- if or $isSelfSigned (and $hasUnknownCA (include "kube-vitals.unverified" .root) (not $sendsToken)) }}
+  {{- $isUnverified := or (include "kube-vitals.unverified" .root) (eq (include "kube-vitals.tlsType" .root) "flags") }}
+  {{- if or $isSelfSigned (and $hasUnknownCA $isUnverified (not $sendsToken)) }}
   insecureSkipVerify: true
   {{- else }}
   serverName: {{ include "kube-vitals.dnsNames" .root | fromYamlArray | first }}
