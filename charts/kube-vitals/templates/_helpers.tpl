@@ -330,35 +330,56 @@ default limit of memory is raised to the request instead, since the user has set
 {{- mulf (trimSuffix $suffix (toString .) | float64) (get $factors $suffix | float64) }}
 {{- end }}
 
-{{/* The folders that flags let the server write to, as a JSON list. */}}
+{{/* The folders that flags let the server write to, as a JSON list. Those of the container runtime need no volume. */}}
 {{- define "kube-vitals.writtenFolders" -}}
 {{- $files := dict }}
 {{- range include "kube-vitals.flags" . | fromJsonArray }}
-{{- $parts := regexFind "^--?(cert-dir|audit-log-path)=.+" . | trimPrefix "-" | trimPrefix "-" | splitn "=" 2 }}
-{{- with $parts._0 }}{{ $_ := set $files . $parts._1 }}{{ end }}
+{{- $parts := regexFind "^--?(cert-dir|audit-log-path)=.*" . | trimPrefix "-" | trimPrefix "-" | splitn "=" 2 }}
+{{- with $parts._0 }}{{ $_ := set $files . $parts._1 }}{{ end }}{{- /* the last one wins, also if it is empty */}}
 {{- end }}
 {{- $folders := list }}
-{{- if and (hasKey $files "cert-dir") (eq (include "kube-vitals.tlsType" .) "self-signed") }}
+{{- if and (get $files "cert-dir") (eq (include "kube-vitals.tlsType" .) "self-signed") }}
 {{- $folders = append $folders (clean (get $files "cert-dir")) }}
 {{- end }}
 {{- $log := get $files "audit-log-path" }}
 {{- if and $log (ne $log "-") (include "kube-vitals.hasFlag" (dict "root" . "names" "audit-policy-file")) }}
 {{- $folders = append $folders (dir $log) }}
 {{- end }}
-{{- toJson $folders }}
+{{- $needed := list }}
+{{- range $folders }}
+{{- if not (regexMatch "^/(dev|proc)(/|$)" .) }}{{ $needed = append $needed . }}{{ end }}
+{{- end }}
+{{- toJson $needed }}
 {{- end }}
 
-{{/* Those of these folders that are in none of extraVolumeMounts, as a JSON list. */}}
-{{- define "kube-vitals.unmountedFolders" -}}
-{{- $unmounted := list }}
+{{/*
+What is mounted at each of these folders, as a JSON object: "writable" or "readOnly", as the deepest of extraVolumeMounts that
+contains the folder, or "tmp", the volume of the chart. Empty if nothing is.
+*/}}
+{{- define "kube-vitals.folderMounts" -}}
+{{- $mounts := dict }}
 {{- range $folder := include "kube-vitals.writtenFolders" . | fromJsonArray }}
-{{- $isMounted := false }}
+{{- $mounted := hasPrefix "/tmp/" (printf "%s/" $folder) | ternary "tmp" "" }}
+{{- $deepest := "" }}
 {{- range $.Values.extraVolumeMounts }}
-{{- if hasPrefix (printf "%s/" (clean (.mountPath | default ""))) (printf "%s/" $folder) }}{{ $isMounted = true }}{{ end }}
+{{- $path := clean (.mountPath | default "") }}
+{{- if and (hasPrefix (printf "%s/" $path) (printf "%s/" $folder)) (ge (len $path) (len $deepest)) }}
+{{- $deepest = $path }}
+{{- $mounted = eq (toString .readOnly) "true" | ternary "readOnly" "writable" }}
 {{- end }}
-{{- if not $isMounted }}{{ $unmounted = append $unmounted $folder }}{{ end }}
 {{- end }}
-{{- toJson $unmounted }}
+{{- $_ := set $mounts $folder $mounted }}
+{{- end }}
+{{- toJson $mounts }}
+{{- end }}
+
+{{/* "true" if one of extraVolumeMounts is at /tmp, where the chart then mounts nothing. */}}
+{{- define "kube-vitals.mountsTmp" -}}
+{{- $isMounted := false }}
+{{- range .Values.extraVolumeMounts }}
+{{- if eq (clean (.mountPath | default "")) "/tmp" }}{{ $isMounted = true }}{{ end }}
+{{- end }}
+{{- if $isMounted }}true{{ end }}
 {{- end }}
 
 {{/*
@@ -366,14 +387,14 @@ The volume tmp, mounted at /tmp, as YAML: tmpVolume, or an empty folder if a fla
 always has one. Empty if there is none.
 */}}
 {{- define "kube-vitals.tmpVolume" -}}
-{{- $isNeeded := false }}
-{{- range include "kube-vitals.unmountedFolders" . | fromJsonArray }}
-{{- if hasPrefix "/tmp/" (printf "%s/" .) }}{{ $isNeeded = true }}{{ end }}
-{{- end }}
+{{- $isNeeded := has "tmp" (include "kube-vitals.folderMounts" . | fromJson | values) }}
 {{- $volumes := list }}
 {{- range .Values.extraVolumes }}{{ $volumes = append $volumes .name }}{{ end }}
 {{- range .Values.extraVolumeMounts }}
 {{- if and (eq .name "tmp") (not (has "tmp" $volumes)) }}{{ $isNeeded = true }}{{ end }}
+{{- end }}
+{{- if and (has "tmp" $volumes) (or .Values.tmpVolume $isNeeded) }}
+{{- fail "extraVolumes has a volume tmp, which is the name of the volume that the chart mounts at /tmp: rename it, or mount it at /tmp in extraVolumeMounts and remove tmpVolume" }}
 {{- end }}
 {{- if .Values.tmpVolume }}{{ toYaml .Values.tmpVolume }}{{ else if $isNeeded }}emptyDir: {}{{ end }}
 {{- end }}

@@ -118,9 +118,10 @@ single value are in values.schema.json.
 {{- if and $v.apiService.create (has "v1beta1" (include "kube-vitals.apiVersions" . | fromYamlArray)) }}
 {{- include "kube-vitals.validateSelectors" . }}
 {{- end }}
-{{- range include "kube-vitals.unmountedFolders" . | fromJsonArray }}
-{{- if not (hasPrefix "/tmp/" (printf "%s/" .)) }}
-{{- fail (printf "--cert-dir and --audit-log-path need a writable folder, and no volume is mounted at %s: name a folder below /tmp, or set extraVolumes and extraVolumeMounts. Without --cert-dir the certificate stays in memory" .) }}
+{{- range $folder, $mounted := include "kube-vitals.folderMounts" . | fromJson }}
+{{- $isReadOnlyRoot := eq (toString (dig "readOnlyRootFilesystem" false ($v.securityContext | default dict))) "true" }}
+{{- if or (eq $mounted "readOnly") (and (not $mounted) $isReadOnlyRoot) }}
+{{- fail (printf "--cert-dir and --audit-log-path need a writable folder, and %s volume is mounted at %s: name a folder below /tmp, or set extraVolumes and extraVolumeMounts. Without --cert-dir the certificate stays in memory" (empty $mounted | ternary "no" "a read-only") $folder) }}
 {{- end }}
 {{- end }}
 {{- with include "kube-vitals.podDisruptionBudget" . | fromJson }}
