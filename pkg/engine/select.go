@@ -13,7 +13,7 @@ import (
 func (s *Source) offer(n *node, c *counter, hash uint64, points []point, start Start) {
 	since := n.times.since(start, points, n.stamped > 0)
 	usable := from(points, since)
-	usable = s.withoutEarlier(points[:len(points)-len(usable)], usable, start.earliest(n.stamped >= 0))
+	usable = s.withoutEarlier(points[:len(points)-len(usable)], usable, n.times.earliest(start))
 	if len(usable) == 0 || c.refresh == s.refreshes && !c.prefers(hash, usable) {
 		return
 	}

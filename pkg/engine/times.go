@@ -50,12 +50,12 @@ func (t *times) since(start Start, points []point, areOfScrapes bool) usage.Node
 	return max(t.before+1, started.Add(margin))
 }
 
-// earliest returns the time before which samples are of an earlier pod of the name; 0: it is not known.
-func (start *Start) earliest(mayBeOfScrapes bool) usage.NodeTime {
-	if mayBeOfScrapes { // the node's clock may be ahead of their times
-		return min(start.EarliestStart, start.PodCreatedAt.ByClock(0))
-	}
-	return start.EarliestStart
+// earliest returns the time before which samples are of an earlier pod of the name; 0: it is not known. The start may
+// be by the node's clock before it was set back, or by another clock than times of scrapes. So the creation of the pod
+// counts as well: the clock of the samples is ahead of the API server's by at least as much as the newest of them.
+func (t *times) earliest(start Start) usage.NodeTime {
+	ahead := max(0, t.reference.AheadOf(t.sent))
+	return min(start.EarliestStart, start.PodCreatedAt.ByClock(ahead))
 }
 
 // withoutEarlier returns the points of a container without those that may be of an earlier pod of the name, given the

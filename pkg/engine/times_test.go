@@ -109,6 +109,36 @@ func TestForcedReplacement(t *testing.T) { // rule 9
 	}
 }
 
+// TestSamplesBeforeStart has samples of a pod's name from before its start, by the kubelet's clock.
+func TestSamplesBeforeStart(t *testing.T) {
+	for _, tc := range []struct {
+		name             string
+		others           float64 // the newest sample of the node before the pod is known
+		created, started float64
+		samples          []float64
+		want             string
+	}{
+		{"its own, the clock was set back after the start", -31, -52, -20, []float64{-45, 0.5, -30, 2, -15, 3.5, 0, 5},
+			"app 100 15s"},
+		{"of an earlier pod, the clock is ahead", 59, -2, 60, []float64{45, 90, 75, 120, 90, 135}, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := newFixture(t, "")
+			for i := range 3 { // of different times, so they are not those of scrapes
+				newest := tc.others - float64(i)
+				f.putSeries("container_cpu_usage_seconds_total"+containerLabels(fmt.Sprint("other/c", i), ""),
+					f.samples(newest-15, 1, newest, 2)...)
+			}
+			f.mustRefresh()
+			f.started = Start{At: f.at(tc.started), EarliestStart: f.at(tc.started), IsRunning: true,
+				PodCreatedAt: usage.Time(f.at(tc.created))}
+			f.put("app", "", tc.samples...)
+			f.mustRefresh()
+			f.wantPod(tc.want)
+		})
+	}
+}
+
 // TestSampleOfTheFuture has one sample that is 4 minutes ahead of all others of its node.
 func TestSampleOfTheFuture(t *testing.T) {
 	for containers := range 3 {
