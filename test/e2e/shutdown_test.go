@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -23,8 +24,8 @@ import (
 func (c *testCluster) shutdownTimeout() time.Duration { return max(50*time.Second, 3*c.started) }
 
 // testShutdown stops a server under load. Each request gets its response or, when the port is
-// closed, is not accepted: the connection is refused, or a request on a connection that was
-// accepted last gets a 503 with Retry-After from the library.
+// closed, is not accepted: the connection is refused, or one that was accepted last is closed by
+// net/http, or its request gets a 503 with Retry-After from the library.
 func (d *disruption) testShutdown(t *testing.T) {
 	s := d.replica(t, d.server)
 	hanging := d.Simulation.Kubelet("node-03")
@@ -53,6 +54,8 @@ func (d *disruption) testShutdown(t *testing.T) {
 					return
 				case errors.Is(err, syscall.ECONNRESET) && isClosed(s):
 					return // the connection was not yet accepted when the port was closed
+				case errors.Is(err, io.EOF) && status == 0 && isClosedSoon(s):
+					return
 				case err != nil:
 					t.Errorf("status %d: %v", status, err)
 					return
