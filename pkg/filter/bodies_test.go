@@ -3,7 +3,6 @@ package filter
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -83,7 +82,7 @@ func TestBodiesHaveADeadline(t *testing.T) {
 				client, start := listener.Dial(), time.Now()
 				defer client.Close()
 				go fmt.Fprint(client, request+" HTTP/1.1\r\nHost: a\r\n"+body)
-				_ = client.(net.Conn).SetReadDeadline(start.Add(time.Hour))
+				_ = client.SetReadDeadline(start.Add(time.Hour))
 				if _, err := io.ReadAll(client); err != nil || time.Since(start).Round(time.Second) != want {
 					t.Errorf("%.40s, %q: got %v after %v, want the end after %v", request, body, err, time.Since(start), want)
 				}
