@@ -36,7 +36,7 @@ func TestBodiesThatDoNotCome(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) { // so no deadline passes meanwhile
 			listener := make(testenv.Listener)
-			l := NewListener(listener, time.Hour, 1<<30)
+			l := NewListener(listener, time.Hour, time.Hour, 1<<30)
 			server := &http.Server{MaxHeaderBytes: 1 << 20, Handler: WithRequestLimits(
 				http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), &genericapiserver.Config{},
 				func() []string { return []string{"/livez"} },
@@ -63,6 +63,7 @@ func TestBodiesThatDoNotCome(t *testing.T) {
 
 // TestBodiesHaveADeadline checks how long a request waits for its body.
 func TestBodiesHaveADeadline(t *testing.T) {
+	const maxReadTime = 2 * time.Minute
 	long := "/livez?" + strings.Repeat("x", maxTarget)
 	for request, want := range map[string]time.Duration{
 		"PUT /debug/flags/v": MaxWriteTime, "PUT /livez": MaxWriteTime, "GET /livez": MaxWriteTime, "GET " + long: 0,
@@ -77,7 +78,7 @@ func TestBodiesHaveADeadline(t *testing.T) {
 				h := WithRequestLimits(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { io.ReadAll(r.Body) }),
 					&genericapiserver.Config{}, func() []string { return []string{"/livez"} })
 				server := &http.Server{Handler: h}
-				go server.Serve(NewListener(listener, time.Hour, 1<<30))
+				go server.Serve(NewListener(listener, maxReadTime, time.Hour, 1<<30))
 				defer server.Close()
 				client, start := listener.Dial(), time.Now()
 				defer client.Close()

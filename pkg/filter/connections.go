@@ -24,8 +24,6 @@ const (
 	// maxLight is the memory of an address from which on its connections are closed first. A kubelet that probes takes
 	// less, and the front proxy during its handshake.
 	maxLight = 8 * connectionMemory
-	// maxReadTime is how long a connection waits for bytes if the library sets no limit. It is longer than requests take.
-	maxReadTime = 2 * time.Minute
 )
 
 // Listener bounds the memory of connections and of the requests on them:
@@ -43,9 +41,10 @@ const (
 // headers of a request, after 32 seconds.
 type Listener struct {
 	net.Listener
-	maxWriteTime time.Duration
-	limit        int64 // in bytes
-	logClosed    rate.Sometimes
+	maxReadTime, maxWriteTime time.Duration
+
+	limit     int64 // in bytes
+	logClosed rate.Sometimes
 
 	mu          sync.Mutex
 	taken       int64
@@ -60,10 +59,11 @@ type client struct {
 }
 
 // NewListener returns a listener whose connections and requests take at most limit bytes. A connection breaks if a
-// write takes longer than maxWriteTime.
-func NewListener(l net.Listener, maxWriteTime time.Duration, limit int64) *Listener {
+// write takes longer than maxWriteTime. A read without another limit takes at most maxReadTime: net/http reads during a
+// request, too, and ends it with the read.
+func NewListener(l net.Listener, maxReadTime, maxWriteTime time.Duration, limit int64) *Listener {
 	return &Listener{
-		Listener: l, maxWriteTime: maxWriteTime, limit: limit,
+		Listener: l, maxReadTime: maxReadTime, maxWriteTime: maxWriteTime, limit: limit,
 		logClosed: rate.Sometimes{Interval: time.Minute}, clients: map[netip.Prefix]*client{},
 	}
 }
@@ -239,11 +239,11 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// SetReadDeadline implements net.Conn. The library sets none for bodies, and none for some requests that it responds to
-// itself.
+// SetReadDeadline implements net.Conn. The library sets none for bodies, also not for those of requests that net/http
+// responds to itself.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	if t.IsZero() {
-		t = time.Now().Add(maxReadTime)
+		t = time.Now().Add(c.listener.maxReadTime)
 	}
 	return c.Conn.SetReadDeadline(t)
 }

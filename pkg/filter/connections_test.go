@@ -95,7 +95,7 @@ func TestConnectionsAreShared(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dialed := make(chan net.Conn, 1)
-			l := NewListener(testenv.Listener(dialed), time.Hour, most*connectionMemory)
+			l := NewListener(testenv.Listener(dialed), time.Hour, time.Hour, most*connectionMemory)
 			var conns []*conn
 			start := func() {
 				for _, i := range test.starts {
@@ -128,7 +128,7 @@ func TestConnectionsAreShared(t *testing.T) {
 // docs/security.md says.
 func TestNumberOfConnections(t *testing.T) {
 	dialed := make(chan net.Conn, 1)
-	l := NewListener(testenv.Listener(dialed), time.Hour, 128<<20)
+	l := NewListener(testenv.Listener(dialed), time.Hour, time.Hour, 128<<20)
 	first := accept(t, l, dialed, "10.0.0.1:1")
 	for range 2047 {
 		accept(t, l, dialed, "10.0.0.1:1")
@@ -145,7 +145,7 @@ func TestNumberOfConnections(t *testing.T) {
 // of addresses with an equal share, and that others cannot take more.
 func TestEqualSharesAreKept(t *testing.T) {
 	dialed := make(chan net.Conn, 1)
-	l := NewListener(testenv.Listener(dialed), time.Hour, 32*connectionMemory)
+	l := NewListener(testenv.Listener(dialed), time.Hour, time.Hour, 32*connectionMemory)
 	heavy := accept(t, l, dialed, "10.0.0.1:1")
 	end, _ := heavy.begin(80*connectionMemory, 0)
 	if !heavy.closed {
@@ -172,7 +172,7 @@ func TestEqualSharesAreKept(t *testing.T) {
 // TestConnectionsAreCounted checks that nothing counts that has ended, or that is of the front proxy.
 func TestConnectionsAreCounted(t *testing.T) {
 	dialed := make(chan net.Conn, 1)
-	l := NewListener(testenv.Listener(dialed), time.Hour, 10*connectionMemory)
+	l := NewListener(testenv.Listener(dialed), time.Hour, time.Hour, 10*connectionMemory)
 	first, second := accept(t, l, dialed, "10.0.0.1:1"), accept(t, l, dialed, "10.0.0.1:2")
 	proxy := accept(t, l, dialed, "10.0.0.2:1")
 	proxy.trust()
@@ -217,7 +217,7 @@ func TestUnansweredBytes(t *testing.T) {
 		"the end":     {func(c *conn) { c.Close() }, -connectionMemory / byteMemory},
 	} {
 		dialed := make(chan net.Conn, 1)
-		l := NewListener(testenv.Listener(dialed), time.Hour, 1<<30)
+		l := NewListener(testenv.Listener(dialed), time.Hour, time.Hour, 1<<30)
 		client, server := net.Pipe()
 		dialed <- server
 		accepted, err := l.Accept()
@@ -273,7 +273,7 @@ func serveTLSWith(t *testing.T, config *genericapiserver.Config, next http.Handl
 	if err != nil {
 		t.Fatal(err)
 	}
-	l = NewListener(tcp, time.Hour, 1<<30)
+	l = NewListener(tcp, time.Hour, time.Hour, 1<<30)
 	go server.Serve(tls.NewListener(l, server.TLSConfig))
 	t.Cleanup(func() { server.Close() })
 	return tcp.Addr().String(), l

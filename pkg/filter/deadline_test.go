@@ -92,7 +92,7 @@ func TestStalledResponses(t *testing.T) {
 		}), time.Minute, MaxWriteTime)
 		listener := make(testenv.Listener)
 		server := &http.Server{Handler: h}
-		go server.Serve(NewListener(listener, MaxWriteTime, 1<<30))
+		go server.Serve(NewListener(listener, time.Hour, MaxWriteTime, 1<<30))
 		defer server.Close()
 		client := listener.Dial()
 		defer client.Close()
@@ -136,7 +136,7 @@ func TestStalledConnections(t *testing.T) {
 	defer client.Close()
 	accepted := make(testenv.Listener, 1)
 	accepted <- server
-	conn, err := NewListener(accepted, time.Millisecond, 1<<30).Accept()
+	conn, err := NewListener(accepted, time.Hour, time.Millisecond, 1<<30).Accept()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -134,7 +134,7 @@ func TestCertificatesAreLimited(t *testing.T) {
 		h := WithRequestLimits(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed++ }), config,
 			func() []string { return []string{"/livez"} })
 		dialed := make(chan net.Conn, 1)
-		conn := accept(t, NewListener(testenv.Listener(dialed), time.Hour, 1<<30), dialed, "10.0.0.1:1")
+		conn := accept(t, NewListener(testenv.Listener(dialed), time.Hour, time.Hour, 1<<30), dialed, "10.0.0.1:1")
 		ctx := context.WithValue(t.Context(), http.LocalAddrContextKey, conn.LocalAddr())
 		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/livez", nil)
 		r.TLS = &tls.ConnectionState{PeerCertificates: test.certificates}

@@ -75,8 +75,9 @@ func (a *assembly) addChecks(config *genericapiserver.Config, required readiness
 // first. That of pkg/api comes after authorization: it needs the request info and the user.
 func (a *assembly) addFilters(config *genericapiserver.Config, required readiness, codecs serializer.CodecFactory) {
 	writeTime := cmp.Or(a.maxWriteTime, filter.MaxWriteTime)
+	readTime := config.RequestTimeout + 2*writeTime // longer than any request lasts, see WithDeadline
 	config.SecureServing.Listener = filter.NewListener(
-		config.SecureServing.Listener, writeTime, connectionMemory(memoryLimit()))
+		config.SecureServing.Listener, readTime, writeTime, connectionMemory(memoryLimit()))
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
 		handler = api.WithResponseMemory(handler, codecs, responseMemory(memoryLimit()))
 		handler = genericapiserver.DefaultBuildHandlerChain(handler, config)
