@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net/http"
@@ -90,4 +91,28 @@ func TestBodiesHaveADeadline(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestReadsLastAsLongAsRequests checks that no request is cancelled before the limit of reads.
+func TestReadsLastAsLongAsRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const readTime = 10 * time.Minute
+		listener := make(testenv.Listener)
+		server := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			time.Sleep(readTime - time.Second)
+			if err := r.Context().Err(); err != nil {
+				t.Errorf("got %v", err)
+			}
+		})}
+		go server.Serve(NewListener(listener, readTime, time.Hour, 1<<30))
+		defer server.Close()
+		client := listener.Dial()
+		defer client.Close()
+		fmt.Fprint(client, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		response, err := http.ReadResponse(bufio.NewReader(client), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+	})
 }

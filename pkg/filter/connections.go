@@ -18,8 +18,8 @@ const (
 	// that the client sent after that, until a request starts (TestConnectionMemory). The latter is also what each byte of
 	// the client's certificates takes, when they are parsed.
 	connectionMemory, byteMemory = 64 << 10, 64
-	// bufferMemory is what TLS keeps of each byte that the client sent until its first request, such as the name of the
-	// server and the buffer for messages (TestHandshakeMemory).
+	// bufferMemory is what TLS keeps of each byte that the client sent until its request, such as the name of the server
+	// and the buffer for messages (TestHandshakeMemory).
 	bufferMemory = 3
 	// maxLight is the memory of an address from which on its connections are closed first. A kubelet that probes takes
 	// less, and the front proxy during its handshake.
@@ -37,8 +37,9 @@ const (
 //     certificates, counts until the connection ends.
 //   - It closes a connection whose client does not accept what is written, or sends nothing.
 //
-// It is for HTTP/1 only, with one request on a connection: see WithRequestLimits. The library ends a handshake, and the
-// headers of a request, after 32 seconds.
+// It is for HTTP/1 only, with one request on a connection: see WithRequestLimits. Requests OPTIONS *, to which net/http
+// responds itself, count until the connection ends. The library ends a handshake, and the headers of a request, after
+// 32 seconds.
 type Listener struct {
 	net.Listener
 	maxReadTime, maxWriteTime time.Duration
@@ -106,8 +107,7 @@ type conn struct {
 	// Protected by the listener's mutex:
 	place      *list.Element // among those of the client; nil: it does not count
 	placeOfAll *list.Element
-	unanswered int64 // bytes that were read since a request started
-	received   int64 // bytes until the first request
+	unanswered int64 // bytes that were read since the connection was accepted, or since its request started
 	kept       int64 // memory of the handshake; 0: no request has started
 	closed     bool
 }
@@ -187,9 +187,6 @@ func (c *conn) receive(n int64) {
 		return
 	}
 	c.unanswered += n
-	if c.kept == 0 {
-		c.received += n
-	}
 	c.takeAndUnlock(byteMemory * n)
 }
 
@@ -204,10 +201,10 @@ func (c *conn) begin(n, certificates int64) (end func(), open bool) {
 	c.client.connections.MoveToBack(c.place)
 	c.listener.connections.MoveToBack(c.placeOfAll)
 	c.give(byteMemory * c.unanswered)
+	kept := bufferMemory*c.unanswered + byteMemory*certificates
 	c.unanswered = 0
-	before := c.kept
-	c.kept = bufferMemory*c.received + byteMemory*certificates
-	c.takeAndUnlock(n + c.kept - before)
+	c.kept += kept
+	c.takeAndUnlock(n + kept)
 	return func() {
 		c.listener.mu.Lock()
 		defer c.listener.mu.Unlock()

@@ -49,7 +49,7 @@ func accept(t *testing.T, l *Listener, dialed chan<- net.Conn, address string) *
 	return accepted.(*conn)
 }
 
-// TestConnectionsAreShared opens connections to a listener that has memory for eight without requests, and checks
+// TestConnectionsAreShared opens connections to a listener that has memory for sixteen without requests, and checks
 // which are closed.
 func TestConnectionsAreShared(t *testing.T) {
 	const most = 16

@@ -57,7 +57,8 @@ const (
 //
 // Requests count as their connection does, see Listener. Only the front proxy does not count, whose certificate is
 // verified as in authentication: all users share its connections, and another filter counts their requests. Connections
-// of others end with the first response: what net/http keeps of one request, or has read of the next one, is not known.
+// of others end with the first response, and so do those of long requests: what net/http keeps of one request, or has
+// read of the next one, is not known.
 func WithRequestLimits(next http.Handler, config *genericapiserver.Config, listed func() []string) http.Handler {
 	return &requestLimits{next: next, isFrontProxy: frontProxy(config), listed: sync.OnceValue(listed)}
 }
