@@ -99,8 +99,10 @@ func (l *requestLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r.Trailer = nil // its names refer to the text of the header
 	err := l.check(r, headers)
+	// All limits but those of paths and methods are of sizes.
 	isLong := err != nil && err.ErrStatus.Code != http.StatusNotFound && err.ErrStatus.Code != http.StatusMethodNotAllowed
-	if isLong || conn != nil && !conn.trusted.Load() {
+	isCounted := conn != nil && !conn.trusted.Load()
+	if isLong || isCounted {
 		w.Header().Set("Connection", "close")
 	}
 	if r.ContentLength != 0 {
@@ -113,7 +115,7 @@ func (l *requestLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		removeCompression(r)
 		l.next.ServeHTTP(w, r)
 	}
-	if conn != nil && !conn.trusted.Load() { // until the response is sent, it and the request take memory
+	if isCounted { // until the response is sent, it and the request take memory
 		_ = http.NewResponseController(w).Flush()
 	}
 }
@@ -227,10 +229,10 @@ func isFlag(r *http.Request) bool {
 	return r.Method == http.MethodPut && r.URL.Path == "/debug/flags/v"
 }
 
-// withReadBody reads the body of a request, and returns a copy with the begin of it, which only /debug/flags/v does not
-// ignore. A response before its end can get lost on the way through the API server, which forwards both at the same
-// time. net/http would wait for it without a limit. It closes the connection if there is more, as r shows. A long
-// request does not wait.
+// withReadBody reads the body of a request, and returns a copy of the request with the begin of the body, which only
+// /debug/flags/v does not ignore. A response before the end of the body can get lost on the way through the API server,
+// which forwards both at the same time. net/http would wait for the end without a limit. A long request does not wait.
+// The Body of r stays that of net/http, which closes the connection if there is more of it.
 func withReadBody(w http.ResponseWriter, r *http.Request, isLong bool) *http.Request {
 	controller, kept, wait := http.NewResponseController(w), bytes.Buffer{}, MaxWriteTime
 	if isLong {
