@@ -37,9 +37,9 @@ const (
 //     certificates, counts until the connection ends.
 //   - It closes a connection whose client does not accept what is written, or sends nothing.
 //
-// It is for HTTP/1 only, with one request on a connection: see WithRequestLimits. net/http itself responds to OPTIONS *,
-// and then keeps the connection: such requests count until it ends. The library ends a handshake after 32 seconds, and
-// the headers of a request, too.
+// It is for HTTP/1 only, with one request on a connection: see WithRequestLimits. net/http itself responds to
+// OPTIONS *, and then keeps the connection: such requests count until it ends. The library ends a handshake after
+// 32 seconds, and the headers of a request, too.
 type Listener struct {
 	net.Listener
 	maxReadTime, maxWriteTime time.Duration
@@ -60,8 +60,9 @@ type client struct {
 }
 
 // NewListener returns a listener whose connections and requests take at most limit bytes. A connection breaks if a
-// write takes longer than maxWriteTime. A read without another limit takes at most maxReadTime. net/http also reads while
-// it serves a request, and cancels the request when that read ends, so maxReadTime must be longer than requests last.
+// write takes longer than maxWriteTime. A read without another limit takes at most maxReadTime. net/http also reads
+// while it serves a request, and cancels the request when that read ends, so maxReadTime must be longer than requests
+// last.
 func NewListener(l net.Listener, maxReadTime, maxWriteTime time.Duration, limit int64) *Listener {
 	return &Listener{
 		Listener: l, maxReadTime: maxReadTime, maxWriteTime: maxWriteTime, limit: limit,
