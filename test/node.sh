@@ -9,16 +9,17 @@
 #   test/node.sh kubectl ...   kubectl for this cluster
 #   test/node.sh down          end it, and delete its state
 #
-# CONTAINERD=FILE: another containerd than Debian's. KUBELET_CERT=self: the kubelet signs its own certificate, as with
-# kubeadm; `try --set kubelet.tls=pin` then. NODE_DIR: the folder of its state. The logs are in NODE_DIR/log.
+# CONTAINERD=VERSION, such as 2.4.2: built from its module, instead of Debian's. KUBELET_CERT=self: the kubelet signs
+# its own certificate, as with kubeadm; `try --set kubelet.tls=pin` then. NODE_DIR: the folder of its state. The logs
+# are in NODE_DIR/log.
 set -euo pipefail
 script=$(realpath "$0")
 state=$(realpath --canonicalize-missing "${NODE_DIR:-/tmp/kube-vitals-node}")
-containerd=${CONTAINERD:+$(realpath "$CONTAINERD")}
 cd "$(dirname "$script")/.."
 pki=$state/pki
 programs=$PWD/bin/controlplane
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/kube-vitals
+export PATH=$state/runtime:$PATH # build_containerd
 namespace=kube-vitals
 address=10.200.0.1 # of the node and of the API server
 
@@ -40,11 +41,24 @@ await() {
 
 install_packages() {
   local wanted=(conntrack containernetworking-plugins iproute2 iptables openssl procps runc)
-  [ -n "$containerd" ] || wanted+=(containerd)
+  [ -n "${CONTAINERD:-}" ] || wanted+=(containerd)
   dpkg --status "${wanted[@]}" >/dev/null 2>&1 && return
   say "installing ${wanted[*]}"
   apt-get update -qq >/dev/null
   apt-get install --yes --no-remove -qq "${wanted[@]}" >/dev/null
+}
+
+# build_containerd VERSION: of major version 2, with its own go.sum.
+build_containerd() {
+  local out=$cache/containerd-$1 folder
+  mkdir -p "$out"
+  ln -sfn "$out" "$state/runtime"
+  if [ -x "$out/containerd" ] && [ -x "$out/containerd-shim-runc-v2" ] && [ -x "$out/ctr" ]; then return; fi
+  say "building containerd $1"
+  folder=$(cd "$state" && go mod download -json "github.com/containerd/containerd/v2@v$1" |
+    sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
+  CGO_ENABLED=0 go build -C "$folder" -trimpath -buildvcs=false -o "$out/" -ldflags '-s -w' \
+    ./cmd/containerd ./cmd/containerd-shim-runc-v2 ./cmd/ctr
 }
 
 # build_node VERSION: k8s.io/kubernetes finds its staging modules in a folder of its own. Other modules get those that
@@ -226,6 +240,8 @@ up() {
     exit 1
   fi
   install_packages
+  mkdir -p "$state"
+  [ -z "${CONTAINERD:-}" ] || build_containerd "$CONTAINERD"
   build_node "$1"
   make_certificates
   make_network
@@ -250,7 +266,7 @@ up() {
     --service-account-private-key-file="$pki/tokens.key" \
     --cluster-signing-cert-file="$pki/ca.crt" --cluster-signing-key-file="$pki/ca.key"
   start scheduler "$programs/kube-scheduler" --kubeconfig="$state/scheduler.kubeconfig" --leader-elect=false
-  start containerd "${containerd:-containerd}" --config "$state/containerd.toml"
+  start containerd containerd --config "$state/containerd.toml"
   await containerd containers version
   # The package cannot be installed beside busybox.
   (cd "$state" && apt-get download -qq busybox-static >/dev/null && dpkg-deb --extract busybox-static_*.deb busybox)

@@ -124,7 +124,7 @@ func (o *options) hideIdleFlags() {
 		"emulated-version", "emulation-forward-compatible", "runtime-config-emulation-forward-compatible",
 		"min-compatibility-version", "feature-gates", "max-mutating-requests-inflight", "min-request-timeout",
 		"storage-initialization-timeout", "shutdown-watch-termination-grace-period", "enable-priority-and-fairness",
-		"disable-http2-serving", "http2-max-streams-per-connection",
+		"disable-http2-serving", "http2-max-streams-per-connection", "goaway-chance",
 	} {
 		o.all.Lookup(name).Hidden = true
 	}
