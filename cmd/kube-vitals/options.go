@@ -167,8 +167,9 @@ func (o *options) complete() {
 		o.RateWindow = min(defaultRateWindow, o.MaxSampleAge)
 	}
 	// Command lines of users have spaces and empty elements.
-	o.Kubelet.AddressTypes = strings.FieldsFunc(strings.Join(o.Kubelet.AddressTypes, ","),
-		func(r rune) bool { return r == ',' || r == ' ' })
+	for _, list := range []*[]string{&o.Kubelet.AddressTypes, &o.ServingCert.Names, &o.ServingCert.APIServices} {
+		*list = strings.FieldsFunc(strings.Join(*list, ","), func(r rune) bool { return r == ',' || r == ' ' })
+	}
 	o.Kubelet.SlowTimeout = max(o.MaxSampleAge/2, o.interval()) // a response is requested while the one before is served
 	o.Kubelet.Timeout = cmp.Or(o.Kubelet.Timeout, min(kubelet.DefaultTimeout, o.interval()))
 	if c := &o.ServingCert; c.Secret != "" && len(c.Names) == 0 {

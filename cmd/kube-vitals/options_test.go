@@ -187,6 +187,8 @@ func TestErrors(t *testing.T) {
 		"--tls-secret=s --tls-names=a.b.svc --service=c.b.svc": {
 			`"c.b.svc", but the first name of the serving certificate is "a.b.svc"`},
 		"--tls-secret=s --tls-names=a": {`NAME.NAMESPACE.svc:PORT, but it is "a"`},
+		"--tls-secret=s --tls-names=a.b.svc,10.0.0.7,a": {
+			`the names of the serving certificate must be DNS names, but one is "10.0.0.7"`},
 		"--tls-secret=s --tls-names=a.b.svc --tls-lifetime=1m": {
 			"since it is renewed in its last third: they are 1m0s and 10m0s"},
 		"--tls-secret=s --tls-names=a.b.svc --tls-cert-file=c --tls-private-key-file=k --tls-settle=0 --kubelet-port=0": {

@@ -50,7 +50,7 @@ type podPages struct {
 
 // podPage is the memory of a response.
 type podPage struct {
-	limit int64 // of pods, for this page and the next ones
+	limit int64 // of pods, for this page and, unless it is small, the next one
 	body  bytes.Buffer
 	pods  corev1.PodList
 }
@@ -64,14 +64,16 @@ func (p *podPages) List(ctx context.Context, options metav1.ListOptions) (*metav
 	// API servers ignore the limit, or return old pods, with any other version, such as the
 	// Reflector's "0".
 	options.ResourceVersion = ""
+	allowed := options.Limit
 	if p.page == nil {
-		p.page = &podPage{limit: options.Limit}
+		p.page = &podPage{limit: allowed}
 	}
 	options.Limit = p.page.limit
 	err := retry.OnError(wait.Backoff{Steps: maxTries, Duration: retryDelay, Factor: 1}, isConnectionLost,
 		func() error { return p.request(ctx, options) })
 	if errors.Is(err, errLargePage) {
 		p.page = &podPage{limit: max(1, options.Limit/4)} // without the memory of the large one
+		options.Limit = allowed
 		return p.List(ctx, options)
 	}
 	if err != nil {
@@ -83,6 +85,9 @@ func (p *podPages) List(ctx context.Context, options metav1.ListOptions) (*metav
 	}
 	if err != nil {
 		return nil, err
+	}
+	if p.page.body.Len() < maxPageBytes/8 { // usual pods follow large ones
+		p.page.limit = min(4*p.page.limit, allowed)
 	}
 	pods := &p.page.pods
 	if pods.Continue == "" { // the last page

@@ -104,15 +104,16 @@ func TestLostConnections(t *testing.T) {
 }
 
 // TestLargePages lists large pods. A page that is too large is requested again with fewer pods, down
-// to one. The objects of a page must not change when the next one is read into the same memory.
+// to one, and small pages are followed by larger ones. The objects of a page must not change when the next one is read into the same memory.
 func TestLargePages(t *testing.T) {
 	for _, test := range []struct {
-		pods, bytes int
-		want        []int // limits of the requests
+		pods, large, bytes int   // the first ones are large
+		want               []int // limits of the requests
 	}{
-		{20, 600 << 10, []int{31, 7, 7, 7}},
-		{2, maxPageBytes + 1, []int{31, 7, 1, 1}},
-		{7, 0, []int{3, 3, 3}},
+		{20, 20, 600 << 10, []int{31, 7, 7, 7}},
+		{2, 2, maxPageBytes + 1, []int{31, 7, 1, 1}},
+		{7, 0, 0, []int{3, 3, 3}},
+		{40, 3, 3 << 20, []int{31, 7, 1, 1, 1, 1, 4, 16, 31}},
 	} {
 		pods := test.pods
 		var limits []int
@@ -126,7 +127,9 @@ func TestLargePages(t *testing.T) {
 			page := podList()
 			for i := first; i < min(first+limit, pods); i++ {
 				p := wholePod(i)
-				p.Annotations = map[string]string{"large": strings.Repeat("x", test.bytes)}
+				if i < test.large {
+					p.Annotations = map[string]string{"large": strings.Repeat("x", test.bytes)}
+				}
 				page.Items = append(page.Items, *p)
 			}
 			page.Continue = ""

@@ -10,6 +10,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	corev1 "k8s.io/api/core/v1"
@@ -113,7 +114,7 @@ func (c *Config) checkHost(host string) (bool, error) {
 		err = c.checkAddress(ip)
 		return err == nil, err
 	}
-	// checkDial checks what a name resolves to.
+	// checkDials checks what a name resolves to.
 	return host != "" && len(host) <= maxHostBytes && strings.Trim(host, nameBytes) == "", nil
 }
 
@@ -136,12 +137,22 @@ func (c *Config) checkAddress(ip netip.Addr) error {
 	return nil
 }
 
-// checkDial returns an error if no request may be sent to a resolved address. A net.Dialer calls it
-// for each address of a host name.
-func (c *Config) checkDial(_ context.Context, _, dialed string, _ syscall.RawConn) error {
-	resolved, err := netip.ParseAddrPort(dialed)
-	if err != nil {
-		return fmt.Errorf("cannot check the address to connect to: %w", err)
+// maxDials is the number of addresses of a host name that are tried. A node chooses its name, and a name server may
+// return thousands.
+const maxDials = 4
+
+// checkDials returns what a net.Dialer calls for each address of one host name: it returns an error if no request
+// may be sent to that address, or if it is one too many.
+func (c *Config) checkDials() func(_ context.Context, network, address string, _ syscall.RawConn) error {
+	var dials atomic.Int32
+	return func(_ context.Context, _, address string, _ syscall.RawConn) error {
+		resolved, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return fmt.Errorf("cannot check the address to connect to: %w", err)
+		}
+		if dials.Add(1) > maxDials {
+			return reason.Errorf(reason.BadEndpoint, "kubelet name has more than %d addresses", maxDials)
+		}
+		return c.checkAddress(resolved.Addr())
 	}
-	return c.checkAddress(resolved.Addr())
 }

@@ -157,11 +157,22 @@ func TestCheckAddress(t *testing.T) {
 			ip := netip.MustParseAddr(address)
 			for config, allowed := range map[*Config]bool{&strict: tt.strict, &lenient: tt.lenient} {
 				err := config.checkAddress(ip)
-				dialErr := config.checkDial(t.Context(), "tcp", netip.AddrPortFrom(ip, 10250).String(), nil)
+				dialErr := config.checkDials()(t.Context(), "tcp", netip.AddrPortFrom(ip, 10250).String(), nil)
 				if (err == nil) != allowed || (dialErr == nil) != allowed {
 					t.Errorf("%s with AllowLoopback %v: got errors %v and %v", address, config.AllowLoopback, err, dialErr)
 				}
 			}
+		}
+	}
+}
+
+// TestAddressesOfAName checks that only the first few addresses of a host name are tried.
+func TestAddressesOfAName(t *testing.T) {
+	check := (&Config{}).checkDials()
+	for i := range 2 * maxDials {
+		err := check(t.Context(), "tcp", netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 10250).String(), nil)
+		if (err != nil) != (i >= maxDials) {
+			t.Errorf("address %d: got error %v", i, err)
 		}
 	}
 }

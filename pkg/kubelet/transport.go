@@ -78,12 +78,14 @@ type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 // newDialer returns a dialer whose connections detect a dead peer within a scrape or two, so that
 // requests do not time out on them.
 func newDialer(c *Config) dialer {
-	d := &net.Dialer{
-		Timeout:         c.Timeout,
-		ControlContext:  c.checkDial,
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3},
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		d := net.Dialer{
+			Timeout:         c.Timeout,
+			ControlContext:  c.checkDials(),
+			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3},
+		}
+		return d.DialContext(ctx, network, address)
 	}
-	return d.DialContext
 }
 
 // takeIdle returns the idle connection, or nil if there is none that may be used: if it was opened with

@@ -40,7 +40,7 @@ type Config struct {
 
 	// IsCurrent reports whether the node is known to exist with this UID: every node whose kubelet is
 	// scraped is. ListNodes reads the UIDs of all nodes from the API server, not from a cache. Entries of
-	// nodes that neither knows are removed.
+	// nodes that neither knows are removed, and entries of a name only replaced if ListNodes has the new UID.
 	IsCurrent func(node string, uid types.UID) bool
 	ListNodes func(ctx context.Context) (map[string]types.UID, error)
 }
@@ -328,6 +328,31 @@ func (p *Pins) Stats() Stats {
 		}
 	}
 	return s
+}
+
+// dropOutdated drops the wanted pins of nodes that have an entry with another UID, unless the API server lists them
+// with theirs: if this replica's watch of nodes is late, the entry is that of the newer Node.
+func (p *Pins) dropOutdated(ctx context.Context) error {
+	p.mu.RLock()
+	replacing := maps.Clone(p.wanted)
+	maps.DeleteFunc(replacing, func(node string, wanted pin) bool {
+		known, exists := p.pins[node]
+		return !exists || known.uid == wanted.uid
+	})
+	p.mu.RUnlock()
+	if len(replacing) == 0 {
+		return nil
+	}
+	current, err := p.ListNodes(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot list the nodes before keys of earlier ones are replaced: %w", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.wanted, func(node string, wanted pin) bool {
+		return replacing[node] == wanted && current[node] != wanted.uid
+	})
+	return nil
 }
 
 // markDeleted asks Run to remove the entries of deleted nodes: those that the API server does not list. The

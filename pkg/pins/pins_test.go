@@ -492,6 +492,28 @@ func TestStaleNodes(t *testing.T) {
 	})
 }
 
+// TestOutdatedNode checks that a replica whose watch of nodes hangs does not replace the pin of a newer Node of the
+// same name, and that pins are not replaced while the nodes cannot be listed.
+func TestOutdatedNode(t *testing.T) {
+	test(t, func(w *world) {
+		p, _ := w.replica()
+		w.nodes.locked(func() { w.nodes.stale = maps.Clone(w.nodes.known) }) // all watches of nodes hang
+		w.nodes.set("n1", "new")
+		w.patch("n1", keyN(2)+" new") // by another replica
+		settle()
+		w.notPinned(p, "n1", "u1", keyN(1))
+		settle()
+		w.wantData(map[string]string{"n1": keyN(2) + " new"})
+		w.nodes.locked(func() { w.nodes.stale, w.nodes.err = nil, errors.New("connection refused") })
+		w.nodes.set("n1", "newer")
+		w.notPinned(p, "n1", "newer", keyN(3), "cannot list the nodes", "connection refused")
+		w.nodes.locked(func() { w.nodes.err = nil })
+		settle()
+		w.pin(p, "n1", "newer", keyN(3))
+		w.wantData(map[string]string{"n1": keyN(3) + " newer"})
+	})
+}
+
 // TestInvalidEntry checks that an entry which cannot be parsed is not replaced by the next key.
 func TestInvalidEntry(t *testing.T) {
 	for _, value := range []string{

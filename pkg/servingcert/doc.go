@@ -36,6 +36,8 @@
 //   - A caBundle is changed: it is restored at once.
 //   - The bundle contains another CA: it is removed. The bundle holds the CAs of the previous, the
 //     current and the next certificate and nothing else.
+//   - The Secret cannot be written: the certificate in it is served, and its CA written into the caBundles,
+//     until it expires. Nothing is renewed, which the log says.
 //   - A certificate in the Secret outlives Lifetime: it is renewed.
 //   - The API server cannot be reached: the current certificate is served.
 //   - An APIService leads to another Service, or skips verification: it is not changed. The

@@ -18,15 +18,22 @@ import (
 // Secret, and written on condition that they have not changed since. A replica with an outdated
 // bundle has read the Secret before the newer bundle was in it. So it has read the APIService and
 // the ConfigMap before the newer bundle was written there, and the condition fails.
-func (m *Manager) reconcile(ctx context.Context) (err error) {
+func (m *Manager) reconcile(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
-	defer func() { m.setReady(err) }()
+	unwritten, err := m.update(ctx)
+	m.setReady(err)
+	return errors.Join(unwritten, err)
+}
+
+// update reconciles once. The error unwritten, if the Secret has a certificate to serve but cannot be written,
+// does not make this server less ready.
+func (m *Manager) update(ctx context.Context) (unwritten, err error) {
 	services, readErr := m.readAPIServices(ctx)
 	configMap, configMapErr := m.readConfigMap(ctx)
 	secret, err := m.readSecret(ctx)
 	if err != nil {
-		return errors.Join(readErr, err)
+		return nil, errors.Join(readErr, err)
 	}
 	if m.firstRead.IsZero() {
 		m.firstRead = time.Now()
@@ -41,23 +48,28 @@ func (m *Manager) reconcile(ctx context.Context) (err error) {
 	}
 	isLost := stored.serving == nil && m.state.serving == nil && trustOther(services, stored.next, now)
 	if isLost && m.mayHavePeers() {
-		return errors.Join(readErr, fmt.Errorf("%s has no usable certificate, though an APIService has a caBundle: "+
+		return nil, errors.Join(readErr, fmt.Errorf("%s has no usable certificate, though an APIService has a caBundle: "+
 			"waiting %v for a replica that still serves the certificate to restore it", m.secretName(), peerGrace))
 	}
 	settled := m.settling.done(stored.next, services, m.Settle) && readErr == nil
 	state, reason, err := stored.plan(now, m.Config, m.state, settled)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if reason != "" {
 		if unusableErr != nil {
 			reason += " (" + unusableErr.Error() + ")"
 		}
-		if err := m.writeSecret(ctx, secret, state, reason); err != nil {
-			return errors.Join(readErr, err)
+		if unwritten = m.writeSecret(ctx, secret, state, reason); unwritten != nil {
+			if stored.serving == nil || !stored.serving.validAt(now) {
+				return nil, errors.Join(readErr, unwritten)
+			}
+			state = stored.unrenewed(now, m.Config, m.state)
 		}
 	}
-	m.state, m.labels, m.annotations = state, secret.Labels, secret.Annotations
+	if unwritten == nil || m.state.serving == nil {
+		m.state, m.labels, m.annotations = state, secret.Labels, secret.Annotations
+	}
 	m.serve(state.serving)
 
 	errs := []error{readErr}
@@ -67,7 +79,7 @@ func (m *Manager) reconcile(ctx context.Context) (err error) {
 		}
 	}
 	m.publish(ctx, configMap, configMapErr, state)
-	return errors.Join(errs...)
+	return unwritten, errors.Join(errs...)
 }
 
 // mayHavePeers reports whether another replica may still restore the pair that it serves.

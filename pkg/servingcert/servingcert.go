@@ -1,6 +1,7 @@
 package servingcert
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"sync"
@@ -102,13 +103,18 @@ func New(c Config, monitor *Monitor) (*Manager, error) {
 	return m, nil
 }
 
-// Validate returns the errors in the Service, the first name and the times of a Config. Without a Secret,
+// Validate returns the errors in the Service, the names and the times of a Config. Without a Secret,
 // the Config is that of a Monitor, which needs only the Service.
 func (c Config) Validate() error {
 	_, err := c.service()
 	if c.Secret != "" && (c.Settle <= 0 || c.Settle > c.Lifetime/6) {
 		err = errors.Join(err, fmt.Errorf("the lifetime of a certificate must be at least 6 times "+
 			"the settle time of its CA, since it is renewed in its last third: they are %v and %v", c.Lifetime, c.Settle))
+	}
+	for _, name := range c.Names {
+		if (&x509.Certificate{DNSNames: []string{name}}).VerifyHostname(name) != nil {
+			err = errors.Join(err, fmt.Errorf("the names of the serving certificate must be DNS names, but one is %q", name))
+		}
 	}
 	return err
 }

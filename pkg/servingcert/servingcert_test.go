@@ -378,6 +378,32 @@ func TestSecretCannotBeCreated(t *testing.T) {
 	})
 }
 
+// TestSecretCannotBeWritten forbids to write the Secret when a renewal is due. Replicas that start then serve the
+// certificate in it, and caBundles are restored.
+func TestSecretCannotBeWritten(t *testing.T) {
+	simulate(t, 1, func(t *testing.T, w *world) {
+		w.advance(lifetime / 2)
+		want := w.caBundle(stable)
+		w.api.Forbid("put", secretPath)
+		w.advance(lifetime / 4)
+		w.start()
+		w.waitReady()
+		w.setCABundle(beta, nil)
+		w.sleep(resyncPeriod)
+		w.checkBundles("while the Secret cannot be written", string(want))
+		if n := w.advance(step); n != 1 {
+			t.Errorf("got %d certificates, want the one in the Secret", n)
+		}
+		if text := w.log.String(); !strings.Contains(text, "permission to update it") {
+			t.Errorf("the log has no error:\n%s", text)
+		}
+		w.api.RefuseBy(nil)
+		if n := w.advance(lifetime); n < 2 {
+			t.Errorf("got %d certificates, want renewals", n)
+		}
+	})
+}
+
 // TestNewReplicaWaitsForPeers has an empty Secret, APIServices with a caBundle, and no replica that
 // remembers the certificate.
 func TestNewReplicaWaitsForPeers(t *testing.T) {
@@ -604,9 +630,13 @@ func TestConfig(t *testing.T) {
 		Client: sim.NewAPI().Config(), Secret: "serving", Names: []string{host},
 		Lifetime: DefaultLifetime, Settle: DefaultSettle,
 	}
-	invalid := Config{Secret: "serving", Names: []string{"kube-vitals"}, Lifetime: time.Minute, Settle: time.Minute}
+	invalid := Config{
+		Secret: "serving", Names: []string{"kube-vitals", "::1", ""}, Lifetime: time.Minute, Settle: time.Minute,
+	}
 	err := invalid.Validate()
-	for _, want := range []string{`NAME.NAMESPACE.svc:PORT, but it is "kube-vitals"`, "at least 6 times"} {
+	for _, want := range []string{
+		`NAME.NAMESPACE.svc:PORT, but it is "kube-vitals"`, "at least 6 times", `but one is "::1"`, `but one is ""`,
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}

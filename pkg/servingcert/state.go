@@ -123,6 +123,9 @@ func (s state) plan(now time.Time, c Config, remembered state, nextTrusted bool)
 	lost := s.serving == nil && remembered.serving != nil && remembered.serving.validAt(now)
 	if lost {
 		s.serving, s.previous = remembered.serving, cmp.Or(remembered.previous, s.previous)
+		if s.next != nil && s.next.leaf.Equal(s.serving.leaf) {
+			s.next = nil // a backup of the time before it was promoted
+		}
 	}
 	switch {
 	case s.serving != nil && s.serving.validAt(now):
@@ -138,14 +141,30 @@ func (s state) plan(now time.Time, c Config, remembered state, nextTrusted bool)
 	if err != nil {
 		return state{}, "", err
 	}
-	if s.previous != nil && now.After(s.previous.leaf.NotAfter) {
-		s.previous = nil
-	}
-	s.bundle = encodePEM(s.cas()...)
+	s = s.bundled(now)
 	if reason == "" && !bytes.Equal(s.bundle, found) {
 		reason = "the bundle did not have exactly the CAs of the certificates in use"
 	}
 	return s, reason, nil
+}
+
+// unrenewed returns the state to serve and to publish while the Secret, which has a valid pair to serve, cannot be
+// written: what it holds, except a next pair that must not be served.
+func (s state) unrenewed(now time.Time, c Config, remembered state) state {
+	s.previous = s.findPrevious(remembered)
+	if !c.fresh(s.next, now) {
+		s.next = nil
+	}
+	return s.bundled(now)
+}
+
+// bundled returns the state with the CAs of its pairs, and without a previous pair that has expired.
+func (s state) bundled(now time.Time) state {
+	if s.previous != nil && now.After(s.previous.leaf.NotAfter) {
+		s.previous = nil
+	}
+	s.bundle = encodePEM(s.cas()...)
+	return s
 }
 
 // findPrevious returns the previous pair, which other replicas may still serve. If the current pair

@@ -131,6 +131,8 @@ func TestPlan(t *testing.T) {
 		{"lost", empty, other, 10, false, remembered, created, 2, restored},
 		{"lost, and the remembered expired", empty, other, 91, false, created, none, 1, newPair},
 		{"lost except next", issued(t, -1, -1, 5), other, 10, false, remembered, same, 2, restored},
+		{"lost except next, which is the remembered", state{next: other.serving}.withBundle(), other, 10, false,
+			remembered, created, 2, restored},
 		{"lost except next, after a restart", issued(t, -1, -1, 5), empty, 10, false, next, none, 1, promoted},
 		{"not the remembered", issued(t, -1, 3, -1), other, 10, false, same, none, 2, "bundle"},
 		{"not the remembered, which is older than previous", issued(t, 3, 4, -1), other, 10, false, same, none, 2, ok},
@@ -150,6 +152,9 @@ func TestPlan(t *testing.T) {
 				t.Errorf("got reason %q, want %q", reason, c.reason)
 			}
 			known := map[string]*pair{remembered: c.remembered.serving, next: c.state.next, same: c.state.serving}
+			if c.state.next == c.remembered.serving {
+				delete(known, next)
+			}
 			if got := nameOf(got.serving, known); got != c.serving {
 				t.Errorf("got the %s pair to serve, want %s", got, c.serving)
 			}
