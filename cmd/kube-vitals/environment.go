@@ -27,7 +27,6 @@ func environmentFlags() map[string][]string {
 		"tls-private-key-file":    {"tls-secret"},
 		"kubelet-service-account": {"kubelet-client-certificate", "deprecated-kubelet-completely-insecure"},
 		"kubelet-pins":            nil, // beside --kubelet-insecure-tls they are an error: which of them is meant is unknown
-		"node-events":             nil,
 		"deployment":              nil,
 	}
 }

@@ -11,8 +11,7 @@ import (
 
 // installed are the variables that the chart sets by default.
 const installed = "KUBE_VITALS_SERVICE=m.k.svc:443 KUBE_VITALS_TLS_SECRET=s " +
-	"KUBE_VITALS_TLS_CA_CONFIGMAP=c KUBE_VITALS_KUBELET_SERVICE_ACCOUNT=a KUBE_VITALS_NODE_EVENTS=true " +
-	"KUBE_VITALS_DEPLOYMENT=d"
+	"KUBE_VITALS_TLS_CA_CONFIGMAP=c KUBE_VITALS_KUBELET_SERVICE_ACCOUNT=a KUBE_VITALS_DEPLOYMENT=d"
 
 // parseIn returns the configuration of a command line in an environment, or its errors.
 func parseIn(environment, args string) (server.Config, error) {
@@ -47,7 +46,7 @@ func TestEnvironment(t *testing.T) {
 		{installed + " KUBE_VITALS_TLS_NAMES=m.k.svc,m.k.svc.example", "", func(c server.Config) bool {
 			return slices.Equal(c.ServingCert.Names, []string{"m.k.svc", "m.k.svc.example"})
 		}},
-		{installed, "--node-events=false", func(c server.Config) bool { return c.EventDeployment == "" }},
+		{installed, "--deployment=", func(c server.Config) bool { return c.EventDeployment == "" }},
 		{installed, "--tls-secret=", func(c server.Config) bool { return c.ServingCert.Secret == "" }},
 		{installed, "--tls-cert-file=f --tls-private-key-file=k", func(c server.Config) bool {
 			return c.ServingCert.Secret == "" && c.ServingCert.ConfigMap == "" && c.ServingCert.Service == "m.k.svc:443" &&
@@ -79,7 +78,7 @@ func TestEnvironment(t *testing.T) {
 		}
 	}
 	for environment, want := range map[string]string{
-		"KUBE_VITALS_NODE_EVENTS=maybe":       `environment variable KUBE_VITALS_NODE_EVENTS: invalid argument "maybe"`,
+		`KUBE_VITALS_TLS_NAMES="`:             "environment variable KUBE_VITALS_TLS_NAMES: invalid argument",
 		"KUBE_VITALS_SERVICE=m":               "the Service must be named NAME.NAMESPACE.svc",
 		"KUBE_VITALS_KUBELET_PINS=p":          "--kubelet-pins has no effect with --kubelet-insecure-tls",
 		"KUBE_VITALS_TLS_NAMES=kube-vitals.k": "--tls-names needs --tls-secret",

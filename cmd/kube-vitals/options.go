@@ -48,9 +48,8 @@ type options struct {
 	version     bool
 	logging     *logs.Options
 
-	source     string
-	resources  []string
-	nodeEvents bool
+	source    string
+	resources []string
 }
 
 func newOptions() *options {
@@ -147,9 +146,6 @@ func (o *options) config() server.Config {
 	c := o.Config
 	if !slices.Contains(o.resources, usage.EphemeralStorage) {
 		c.StorageInterval = 0
-	}
-	if !o.nodeEvents {
-		c.EventDeployment = ""
 	}
 	return c
 }

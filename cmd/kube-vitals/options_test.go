@@ -128,8 +128,8 @@ func TestFlags(t *testing.T) {
 		"--tls-secret=s --tls-names=a.b.svc --service=a.b.svc:8443": func(c server.Config) bool {
 			return c.ServingCert.Service == "a.b.svc:8443"
 		},
-		"--node-events --deployment=d":                 func(c server.Config) bool { return c.EventDeployment == "d" },
-		"--deployment=kube-vitals --node-events=false": func(c server.Config) bool { return c.EventDeployment == "" },
+		"--deployment=d":               func(c server.Config) bool { return c.EventDeployment == "d" },
+		"--deployment=d --deployment=": func(c server.Config) bool { return c.EventDeployment == "" },
 		"--secure-port=10250 --cert-dir=/tmp --profiling=false --enable-priority-and-fairness=false": func(
 			c server.Config) bool {
 			return c.Serving.BindPort == 10250 && c.Serving.ServerCert.CertDirectory == "/tmp" && !c.Features.EnableProfiling
@@ -222,9 +222,7 @@ func TestErrors(t *testing.T) {
 			"--kubelet-pins has no effect with --kubelet-insecure-tls"},
 		"--kubelet-pins=a --deprecated-kubelet-completely-insecure": {
 			"--kubelet-pins has no effect with --deprecated-kubelet-completely-insecure"},
-		"--node-events":                  {"--node-events needs --deployment: if many nodes fail"},
-		"--deployment=a":                 {"--deployment needs --node-events"},
-		"--node-events --deployment=a/b": {`--deployment: "a/b" is not a valid name`},
+		"--deployment=a/b": {`--deployment: "a/b" is not a valid name`},
 		"--kubelet-max-response-bytes=65535": {
 			"--kubelet-max-response-bytes must be from 65536, which ordinary nodes need, to 1073741824, but is 65535"},
 		"--kubelet-max-response-bytes=9223372036854775807": {"to 1073741824, but is 9223372036854775807"},
@@ -371,7 +369,7 @@ func TestResources(t *testing.T) {
 
 func TestSource(t *testing.T) {
 	c, err := parse("--source=prometheus", "--prometheus-url=http://p:9090", "--prometheus-config=f",
-		"--node-selector=a=b", "--missing-metrics-warnings", "--node-events", "--deployment=d", "--device-config=g")
+		"--node-selector=a=b", "--missing-metrics-warnings", "--deployment=d", "--device-config=g")
 	if err != nil || c.Engine.URL != "http://p:9090" || c.Engine.File != "f" ||
 		c.MaxSampleAge != 150*time.Second || c.RateWindow != 0 || !c.MissingMetricsWarnings || c.EventDeployment != "d" ||
 		c.Devices.File != "g" {

@@ -322,7 +322,7 @@ func TestBroken(t *testing.T) {
 			}
 		}, "permissions", Warning, permissionMissing.Reason, "cannot", "get nodes/stats"},
 		{"RBAC of events", func(w *world) {
-			w.addArgs("--node-events")
+			w.addArgs("--deployment=kube-vitals")
 			w.denied = func(s authorizationv1.SubjectAccessReviewSpec) bool { return s.ResourceAttributes.Resource == "events" }
 		}, "permissions", Warning, permissionMissing.Reason, "cannot", "create+patch events in default"},
 		{"RBAC of pins", func(w *world) {
@@ -387,7 +387,7 @@ func TestBroken(t *testing.T) {
 		{"engine, permissions", engine(nil), "permissions", OK, "", "have all", ""},
 		{"engine, permissions of events", func(w *world) {
 			engine(nil)(w)
-			w.addArgs("--node-events")
+			w.addArgs("--deployment=kube-vitals")
 			w.denied = func(s authorizationv1.SubjectAccessReviewSpec) bool {
 				return s.ResourceAttributes.Resource == "events" && s.ResourceAttributes.Namespace == "default"
 			}

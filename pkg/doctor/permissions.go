@@ -61,13 +61,11 @@ func (d *doctor) permissions() []permission {
 	if name := w.flag("--tls-ca-configmap"); name != "" {
 		list = append(list, permission{account, "get+update", "configmaps", ns, name, true})
 	}
-	if w.isSet("--node-events") {
+	if name := w.flag("--deployment"); name != "" {
 		for _, in := range slices.Compact([]string{ns, metav1.NamespaceDefault}) {
 			list = append(list, permission{account, "create+patch", "events", in, "", true})
 		}
-		if name := w.flag("--deployment"); name != "" {
-			list = append(list, permission{account, "get", "deployments.apps", ns, name, true})
-		}
+		list = append(list, permission{account, "get", "deployments.apps", ns, name, true})
 	}
 	return list
 }

@@ -12,14 +12,13 @@ func TestFlag(t *testing.T) {
 		Name: "metrics-server", Image: "registry.example/kube-vitals",
 		Env: []corev1.EnvVar{
 			{Name: "KUBE_VITALS_TLS_SECRET", Value: "serving"}, {Name: "KUBE_VITALS_DEPLOYMENT", Value: "first"},
-			{Name: "KUBE_VITALS_NODE_EVENTS", Value: "true"}, {Name: "KUBE_VITALS_KUBELET_PINS"},
-			{Name: "TLS_NAMES", Value: "x"},
+			{Name: "KUBE_VITALS_KUBELET_PINS"}, {Name: "TLS_NAMES", Value: "x"},
 		},
 		Command: []string{"/kube-vitals", "--metric-resolution", "20s"},
 		Args:    []string{"--deployment=last", "--kubelet-insecure-tls"},
 	}}}}
 	for flag, want := range map[string]string{
-		"--tls-secret": "serving", "--deployment": "last", "--node-events": "true", "--kubelet-pins": "", "--tls-names": "",
+		"--tls-secret": "serving", "--deployment": "last", "--kubelet-pins": "", "--tls-names": "",
 		"--metric-resolution": "20s", "--kubelet-insecure-tls": "true",
 	} {
 		if got := w.flag(flag); got != want {

@@ -107,7 +107,8 @@ func (s *sink) log(namespace string, err error) {
 	}
 	l.Failing = "Cannot write events"
 	if apierrors.IsForbidden(err) {
-		l.Failing += "; grant kube-vitals create and patch on events in this namespace, or do not set --node-events"
+		l.Failing += "; grant kube-vitals create and patch on events in this namespace, or do not set --deployment " +
+			"(events.enabled=false in the chart)"
 	}
 	l.Note(klog.FromContext(s.ctx).WithValues("namespace", namespace), kindOf(err), err)
 }

@@ -73,8 +73,10 @@ func TestValues(t *testing.T) {
 		{"", deployment, container + "resources.limits.memory", "1Gi"},
 		{"env[0].name=GOGC,env[0].value=50", deployment, env + "name", "GOGC"},
 		{"env[0].name=GOGC,env[0].value=50", deployment, container + "env.1.name", "KUBE_VITALS_DEPLOYMENT"},
-		{"fullnameOverride=x,env[0].name=KUBE_VITALS_NODE_EVENTS,env[0].value=false",
-			"Deployment kube-system/x", container + "env.0", map[string]any{"name": "KUBE_VITALS_DEPLOYMENT", "value": "x"}},
+		{"fullnameOverride=x", "Deployment kube-system/x",
+			container + "env.0", map[string]any{"name": "KUBE_VITALS_DEPLOYMENT", "value": "x"}},
+		{"env[0].name=KUBE_VITALS_DEPLOYMENT,env[0].value=", deployment,
+			container + "env.0", map[string]any{"name": "KUBE_VITALS_DEPLOYMENT", "value": ""}},
 
 		{"updateStrategy.type=Recreate", deployment, "spec.strategy", map[string]any{"type": "Recreate"}},
 		{"updateStrategy=null", deployment, "spec.strategy", nil},
@@ -351,7 +353,7 @@ func TestRefusals(t *testing.T) {
 		{"source.type=prometheus,source.prometheus.url=http://p,defaultArgs={--rate-window=20s}", "remove --kubelet-*"},
 		{"args={--tls-secret=x}", "tls.type=kube-vitals sets all of them"},
 		{"args={--tls-cert-file=/crt}", "set tls.type=existingSecret"},
-		{"args={--node-events=false}", "set events.enabled instead"},
+		{"args={--deployment=}", "set events.enabled instead"},
 		{"ephemeralStorage.enabled=true,source.type=prometheus,source.prometheus.url=http://p",
 			"ephemeralStorage.enabled=true needs source.type=kubelet"},
 		{"rateWindow=15s,source.type=prometheus,source.prometheus.url=http://p", "rateWindow needs source.type=kubelet"},
@@ -587,7 +589,7 @@ func TestKubeletServiceAccount(t *testing.T) {
 	}
 }
 
-// TestEvents checks that the server has the flags and the permissions for events, or neither.
+// TestEvents checks that the server has the flag and the permissions for events, or neither.
 func TestEvents(t *testing.T) {
 	const (
 		nodeRole       = "Role default/kube-vitals-node-events"
@@ -606,14 +608,14 @@ func TestEvents(t *testing.T) {
 		flags  []string
 	}{
 		{"", map[string]any{nodeRole: []any{events}, deploymentRole: []any{events, get}},
-			[]string{"--deployment=kube-vitals", "--node-events=true"}},
+			[]string{"--deployment=kube-vitals"}},
 		{"namespaceOverride=default", map[string]any{"Role default/kube-vitals-events": []any{events, get}},
-			[]string{"--deployment=kube-vitals", "--node-events=true"}},
-		{"rbac.create=false", nil, []string{"--deployment=kube-vitals", "--node-events=true"}},
+			[]string{"--deployment=kube-vitals"}},
+		{"rbac.create=false", nil, []string{"--deployment=kube-vitals"}},
 		{"events.enabled=false", nil, nil},
 		{"source.type=prometheus,source.prometheus.url=http://p",
 			map[string]any{nodeRole: []any{events}, deploymentRole: []any{events, get}},
-			[]string{"--deployment=kube-vitals", "--node-events=true"}},
+			[]string{"--deployment=kube-vitals"}},
 	} {
 		t.Run(tt.values, func(t *testing.T) {
 			objs := render(t, tt.values)
@@ -634,7 +636,7 @@ func TestEvents(t *testing.T) {
 				t.Errorf("%d bindings, rules of roles (-want +got):\n%s", bindings, diff)
 			}
 			flags := slices.DeleteFunc(objs.args(t), func(arg string) bool {
-				return !strings.HasPrefix(arg, "--node-events") && !strings.HasPrefix(arg, "--deployment")
+				return !strings.HasPrefix(arg, "--deployment")
 			})
 			if diff := cmp.Diff(tt.flags, flags, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("flags (-want +got):\n%s", diff)

@@ -35,7 +35,6 @@ func inChart() map[string]string {
 		"kubelet-insecure-tls":            "kubelet.insecureTLS",
 		"kubelet-service-account":         "kubelet.serviceAccount.create",
 		"kubelet-pins":                    "kubelet.tls",
-		"node-events":                     "events.enabled",
 		"deployment":                      "events.enabled",
 		"tls-secret":                      "tls.type",
 		"tls-names":                       "tls.type",

@@ -280,7 +280,6 @@ KUBE_VITALS_KUBELET_SERVICE_ACCOUNT: {{ . | quote }}
 KUBE_VITALS_KUBELET_PINS: {{ . | quote }}
 {{- end }}
 {{- if include "kube-vitals.events" . }}
-KUBE_VITALS_NODE_EVENTS: "true"
 KUBE_VITALS_DEPLOYMENT: {{ include "kube-vitals.fullname" . | quote }}
 {{- end }}
 {{- end }}

@@ -96,8 +96,8 @@ single value are in values.schema.json.
 {{- if and (include "kube-vitals.devicesConfigMapName" .) (include "kube-vitals.hasFlag" (dict "root" . "names" "device-config")) }}
 {{- fail "args and defaultArgs cannot set --device-config beside devices.exporters: set one of them" }}
 {{- end }}
-{{- if include "kube-vitals.hasFlag" (dict "root" . "names" "node-events|deployment") }}
-{{- fail "args and defaultArgs cannot set --node-events and --deployment, since the roles depend on them: set events.enabled instead" }}
+{{- if include "kube-vitals.hasFlag" (dict "root" . "names" "deployment") }}
+{{- fail "args and defaultArgs cannot set --deployment, since the roles depend on it: set events.enabled instead" }}
 {{- end }}
 {{- if include "kube-vitals.hasFlag" (dict "root" . "names" "tls-secret|tls-names|tls-ca-configmap") }}
 {{- fail "args and defaultArgs cannot set --tls-secret, --tls-names and --tls-ca-configmap, since the roles and the Service use fixed names: tls.type=kube-vitals sets all of them" }}
