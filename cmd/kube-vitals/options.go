@@ -19,7 +19,6 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/server"
-	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 const (
@@ -48,8 +47,7 @@ type options struct {
 	version     bool
 	logging     *logs.Options
 
-	source    string
-	resources []string
+	source string
 }
 
 func newOptions() *options {
@@ -75,7 +73,7 @@ func newOptions() *options {
 
 	o.addFlags(o.Flags.FlagSet("kube-vitals"))
 	o.addActiveFlags(o.Flags.FlagSet("kube-vitals"))
-	o.addResourceFlags(o.Flags.FlagSet("kube-vitals"))
+	o.addStorageFlags(o.Flags.FlagSet("kube-vitals"))
 	o.addKubeletFlags(o.Flags.FlagSet(kubeletSection))
 	o.addSourceFlags(o.Flags.FlagSet("prometheus client"))
 	o.addDeviceFlags(o.Flags.FlagSet("devices"))
@@ -138,16 +136,12 @@ func (o *options) config() server.Config {
 		o.NodeSelector = selector.String() // "": all
 	}
 	for _, validate := range []func(){
-		o.validate, o.validateKubelet, o.validateActive, o.validateSource, o.validateResources, o.validateServingCert,
+		o.validate, o.validateKubelet, o.validateActive, o.validateSource, o.validateStorage, o.validateServingCert,
 		o.validateEvents, o.validateLibrary,
 	} {
 		validate()
 	}
-	c := o.Config
-	if !slices.Contains(o.resources, usage.EphemeralStorage) {
-		c.StorageInterval = 0
-	}
-	return c
+	return o.Config
 }
 
 // complete sets the defaults that depend on other flags.

@@ -284,17 +284,12 @@ func TestErrors(t *testing.T) {
 		"--active-budget=+Inf --active-resolution=500ms": {"--active-budget must be", "--active-resolution must be 0"},
 		"--source=prometheus --prometheus-url=http://p --active-resolution=5s --active-budget=3": {
 			"--active-resolution has no effect with --source=prometheus", "--active-budget has no effect"},
-		"--resources=cpu,disk": {
-			`--resources: "disk" is not a resource that can be served; these are cpu, memory, swap and ephemeral-storage`,
-			"--resources must contain memory", "--resources must contain swap"},
-		"--resources=": {
-			"--resources must contain cpu", "--resources must contain memory", "--resources must contain swap"},
-		"--ephemeral-storage-interval=1m": {
-			"--ephemeral-storage-interval has no effect without ephemeral-storage in --resources"},
-		"--resources=cpu,memory,swap,ephemeral-storage --ephemeral-storage-interval=9s": {
-			"--ephemeral-storage-interval must be at least 10s, but is 9s"},
-		"--source=prometheus --prometheus-url=http://p --resources=cpu,memory,swap,ephemeral-storage": {
-			"--resources: ephemeral-storage is read from kubelets, so it cannot be served with --source=prometheus"},
+		"--ephemeral-storage-interval=9s": {
+			"--ephemeral-storage-interval must be 0 (off) or at least 10s, but is 9s"},
+		"--ephemeral-storage-interval=-1m": {
+			"--ephemeral-storage-interval must be 0 (off) or at least 10s, but is -1m0s"},
+		"--source=prometheus --prometheus-url=http://p --ephemeral-storage-interval=1m": {
+			"ephemeral-storage is read from kubelets, so it cannot be served with --source=prometheus"},
 		"--source=x":                {`--source is "x", but must be kubelet or prometheus`},
 		"--source=prometheus":       {"--prometheus-url is required"},
 		"--prometheus-url=http://p": {"--prometheus-url has no effect without --source=prometheus"},
@@ -351,14 +346,12 @@ func TestActiveNodes(t *testing.T) {
 	}
 }
 
-func TestResources(t *testing.T) {
+func TestStorageInterval(t *testing.T) {
 	for args, want := range map[string]time.Duration{
-		"":                            0,
-		"--resources=swap,memory,cpu": 0,
-		"--resources=cpu,memory,swap,ephemeral-storage":                                  time.Minute,
-		"--resources=cpu,memory,swap --resources=ephemeral-storage":                      time.Minute,
-		"--resources=cpu,memory,swap,ephemeral-storage --ephemeral-storage-interval=10s": 10 * time.Second,
-		"--source=prometheus --prometheus-url=http://p --resources=cpu,memory,swap ":     0,
+		"":                                 0,
+		"--ephemeral-storage-interval=0":   0,
+		"--ephemeral-storage-interval=10s": 10 * time.Second,
+		"--source=prometheus --prometheus-url=http://p --ephemeral-storage-interval=0s": 0,
 	} {
 		c, err := parse(strings.Fields(args)...)
 		if err != nil || c.StorageInterval != want {

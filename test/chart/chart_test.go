@@ -219,7 +219,6 @@ func TestArguments(t *testing.T) {
 		ca      = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 		account = "--kubelet-service-account=kube-vitals-kubelet"
 		service = "--service=kube-vitals.kube-system.svc:443"
-		storage = "--resources=cpu,memory,swap,ephemeral-storage"
 	)
 	defaults := []string{
 		account, service, "--secure-port=10250", "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
@@ -244,9 +243,8 @@ func TestArguments(t *testing.T) {
 			flags{"--secure-port=1", "--kubelet-insecure-tls", "--max-sample-age=2m", "--rate-window=30s",
 				"--active-resolution=10s", "--active-budget=1.5",
 				"--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics", "-v=2"}},
-		{"ephemeralStorage.enabled=true", nil, flags{storage}},
-		{"ephemeralStorage.enabled=true,ephemeralStorage.interval=2m", nil,
-			flags{storage, "--ephemeral-storage-interval=2m"}},
+		{"ephemeralStorage.enabled=true", nil, flags{"--ephemeral-storage-interval=1m"}},
+		{"ephemeralStorage.enabled=true,ephemeralStorage.interval=2m", nil, flags{"--ephemeral-storage-interval=2m"}},
 		{"ephemeralStorage.interval=2m", nil, nil},
 		{"args={--metric-resolution=30s}", nil, flags{"--metric-resolution=30s"}}, // the last one counts
 		{"args={--kubelet-insecure-tls}", nil, flags{"--kubelet-insecure-tls"}},
@@ -364,6 +362,7 @@ func TestRefusals(t *testing.T) {
 		{"activeResolution=5", "at '/activeResolution': got number, want string"},
 		{"activeBudget=0", "at '/activeBudget': minimum: got 0, want 1"},
 		{"activeBudget=0.5", "at '/activeBudget': '0.5' does not match pattern"},
+		{"ephemeralStorage.interval=0s", "at '/ephemeralStorage/interval': '0s' does not match pattern"},
 		{"rateWindow=15", "at '/rateWindow': got number, want string"},
 		{"devices.exporters[0].preset=dcgm,args={--device-config=/x}", "set one of them"},
 		{"devices.exporters[0].preset=rocm", "at '/devices/exporters/0/preset': value must be 'dcgm'"},
