@@ -40,7 +40,7 @@ var (
 	notInstalled        = Problem{"not-installed", "this prints a command that fits the cluster\nkubectl vitals preflight"}
 	serverUnconfirmed   = Problem{"server-unconfirmed", "if you have installed one, run doctor with its --namespace"}
 	serverAmbiguous     = Problem{"server-ambiguous", "uninstall all but one, or run doctor with a --namespace of one"}
-	apiServiceMissing   = Problem{"apiservice-missing", upgrade + "; its version is not served without it"}
+	apiServiceMissing   = Problem{"apiservice-missing", upgrade + ", apiService.create=true and both apiService.versions"}
 	apiServiceElsewhere = Problem{"apiservice-elsewhere",
 		"switch the other server off, or take the APIService from its release, as kubectl vitals preflight describes"}
 	runsBeside = Problem{"apiservice-elsewhere",

@@ -75,7 +75,7 @@ func (p *preflight) checkOwner(ctx context.Context, c doctor.Check) (checks []do
 	}
 	switch {
 	case apierrors.IsNotFound(err):
-		p.v1beta1Free = true
+		p.takeV1beta1(a)
 		return append(checks, c.OK("no server has the APIService v1beta1.metrics.k8s.io")...)
 	case err != nil:
 		return append(checks, c.Denied(err)...)
@@ -95,7 +95,17 @@ func (p *preflight) checkOwner(ctx context.Context, c doctor.Check) (checks []do
 		}
 		return append(checks, c.Warn(doctor.Problem{Reason: ownerManaged, Cure: keep}, "%s: %s", seen, o.name)...)
 	}
+	p.takeV1beta1(a)
 	return append(checks, c.Fail(doctor.Problem{Reason: ownerInstalled, Cure: o.off}, "%s: %s", seen, o.name)...)
+}
+
+// takeV1beta1 lets the command create v1beta1, which is free by then. An upgrade keeps the values of a release beside
+// another server: apiService.create=false or apiService.versions=[v1].
+func (p *preflight) takeV1beta1(a *doctor.APIService) {
+	p.v1beta1Free = true
+	if p.release != nil && !doctor.IsOurs(&a.Metadata) {
+		p.values = append(p.values, "apiService.create=true", "apiService.versions={v1,v1beta1}")
+	}
 }
 
 // owner is what has installed another server. Most owners restore it, so removing its objects is no cure.

@@ -57,7 +57,7 @@ type preflight struct {
 	selfSigned   bool     // some of them have signed their own
 	server       doctor.Server
 	release      *helmRelease // of kube-vitals; nil: it is not installed
-	v1beta1Free  bool         // or kube-vitals has it, so the values of a preset for a provider's server do not fit
+	v1beta1Free  bool         // for kube-vitals, so the values of a preset for a provider's server do not fit
 	install      *doctor.Install
 }
 
@@ -143,7 +143,7 @@ func (p *preflight) command(ctx context.Context, values []string) string {
 		}
 	}
 	for _, value := range values {
-		if strings.Contains(value, "[") { // shells would expand it
+		if strings.ContainsAny(value, "[{") { // shells would expand it
 			value = "'" + value + "'"
 		}
 		run += " --set " + value

@@ -199,6 +199,7 @@ const (
 	helmInstall = "helm install kube-vitals oci://ghcr.io/kube-vitals/charts/kube-vitals --version 0.2.0 " +
 		"--namespace kube-system"
 	beside        = " --set 'apiService.versions[0]=v1'"
+	both          = " --set apiService.create=true --set 'apiService.versions={v1,v1beta1}'"
 	ofHostNetwork = " --set containerPort=4443 --set hostNetwork.enabled=true" +
 		" --set updateStrategy.rollingUpdate.maxSurge=0 --set updateStrategy.rollingUpdate.maxUnavailable=1"
 )
@@ -756,7 +757,12 @@ func TestInstalledBeside(t *testing.T) {
 			w.metricsServer("kube-system", "metrics-server", ours("vitals", "metrics-server"))
 		}, upgrade, "kube-system/metrics-server"},
 		"without APIServices": {func(w *world) { w.bind("kube-system", "kube-vitals", ours("vitals", "kube-vitals")) },
-			upgrade, "kube-system/kube-vitals"},
+			upgrade + both, "kube-system/kube-vitals"},
+		"v1 only, where v1beta1 is free, with the preset of GKE": {func(w *world) {
+			w.nodes[0].Status.NodeInfo.KubeletVersion = "v1.36.3-gke.1000"
+			w.v1(ours("vitals", "kube-vitals"))
+			w.bind("kube-system", "kube-vitals", ours("vitals", "kube-vitals"))
+		}, upgrade + both, "kube-system/kube-vitals"},
 		"nameOverride": {func(w *world) {
 			w.metricsServer("kube-system", "vitals-metrics", ours("vitals", "metrics"))
 			w.bind("kube-system", "vitals-metrics", ours("vitals", "metrics"))
@@ -800,6 +806,35 @@ func TestInstalledBeside(t *testing.T) {
 	}
 }
 
+// TestInstead checks that the command takes v1beta1 over once its server has been removed: after an upgrade that keeps
+// apiService.create=false or apiService.versions=[v1], no server would have it.
+func TestInstead(t *testing.T) {
+	t.Parallel()
+	for name, meta := range map[string]metav1.ObjectMeta{
+		"helm": release("ms"), "manifest": label("k8s-app", "metrics-server"), "other": label("app", "other"),
+	} {
+		w := newWorld(t)
+		w.signed("a").Status.NodeInfo.KubeletVersion = "v1.36.3-gke.1000" // its preset has v1 only
+		service := "metrics-server"
+		if name == "other" {
+			service = name
+		}
+		w.metricsServer("kube-system", service, meta)
+		if r := w.examine(); r.Install.Command != helmInstall {
+			t.Errorf("%s: got %s, want %s", name, r.Install.Command, helmInstall)
+		}
+		w.bind("kube-system", "kube-vitals", label("app.kubernetes.io/name", "kube-vitals"))
+		binding := &w.objects[bindings].(*rbacv1.ClusterRoleBindingList).Items[0]
+		binding.Annotations = release("kube-vitals").Annotations
+		r := w.examine()
+		r.want(t, "owner", doctor.OK, alreadyInstalled.Reason)
+		if r.Summary[doctor.Failed] != 1 || !strings.HasPrefix(r.Install.Command, "helm upgrade kube-vitals ") ||
+			!strings.HasSuffix(r.Install.Command, both) {
+			t.Errorf("%s: got %s", name, r.Install.Command)
+		}
+	}
+}
+
 // TestTakenOver examines a release with nameOverride whose v1beta1 leads to another server: it is not that server.
 func TestTakenOver(t *testing.T) {
 	t.Parallel()
@@ -809,7 +844,8 @@ func TestTakenOver(t *testing.T) {
 	w.signed("a")
 	w.bind("kube-system", "vitals-metrics", meta)
 	w.metricsServer("kube-system", "metrics-server", meta)
-	if r := w.examine(); strings.Contains(r.text, "helm uninstall") || !strings.Contains(r.text, "kubectl vitals doctor") {
+	if r := w.examine(); strings.Contains(r.text, "helm uninstall") || strings.Contains(r.text, "apiService.") ||
+		!strings.Contains(r.text, "kubectl vitals doctor") {
 		t.Errorf("got\n%s", r.text)
 	}
 }
