@@ -20,6 +20,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/command"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/pages"
 )
 
 // Get decodes the JSON of the response to a GET request, whose path may end with ?limit=N. An error has the text of
@@ -169,7 +170,6 @@ func KindByName(name string) Kind {
 }
 
 const (
-	vitalsLabel        = "app.kubernetes.io/name=kube-vitals" // of the chart's objects
 	defaultServicePort = 443
 	metricsAPI         = "/apis/metrics.k8s.io/"
 	maxClockSkew       = 5 * time.Second           // that kube-vitals reports, too
@@ -280,11 +280,8 @@ func (d *doctor) version() string {
 	return list[0]
 }
 
-// findServer sets the target. It returns a check if there are Services with the label, but none can be chosen.
+// findServer sets the target. It returns a check if no Service of kube-vitals can be chosen where there should be one.
 func (d *doctor) findServer(ctx context.Context) []Check {
-	// Without permission to list them, there are none.
-	list, _ := d.kube.CoreV1().Services(d.Namespace).List(ctx, metav1.ListOptions{LabelSelector: vitalsLabel})
-	labeled := list.Items
 	for _, version := range versions() {
 		a := d.apiServices[version]
 		if a == nil || a.Spec.Service == nil {
@@ -293,33 +290,50 @@ func (d *doctor) findServer(ctx context.Context) []Check {
 		to := Server{Namespace: a.Spec.Service.Namespace, Service: a.Spec.Service.Name,
 			port: cmp.Or(a.Spec.Service.Port, defaultServicePort)}
 		to.Kind = KindByName(to.Service)
-		if slices.ContainsFunc(labeled, func(s corev1.Service) bool { return to.is(s.Namespace, s.Name) }) {
+		service, err := d.kube.CoreV1().Services(to.Namespace).Get(ctx, to.Service, metav1.GetOptions{})
+		if err == nil && IsOurs(&service.ObjectMeta) {
 			to.Kind = KubeVitals
 		}
 		if d.target.Kind == None || d.target.Kind != KubeVitals && to.Kind == KubeVitals {
 			*d.target = to
 		}
 	}
-	if len(labeled) == 0 || d.target.Kind == KubeVitals && (d.Namespace == "" || d.Namespace == d.target.Namespace) {
+	if d.target.Kind == KubeVitals && (d.Namespace == "" || d.Namespace == d.target.Namespace) {
 		return nil
 	}
-	return d.chooseServer(ctx, labeled)
+	var ours []corev1.Service
+	err := pages.Each(ctx, d.kube.CoreV1().Services(d.Namespace).List, metav1.ListOptions{}, func(s *corev1.Service) {
+		if IsOurs(&s.ObjectMeta) {
+			ours = append(ours, *s)
+		}
+	})
+	switch c := (Check{ID: "installation", Title: "installation"}); {
+	case len(ours) > 0:
+		return d.chooseServer(ctx, c, ours)
+	case d.target.Kind == None || d.Namespace == "" || d.Namespace == d.target.Namespace:
+		return nil // without permission to list them, there are none
+	case err != nil:
+		return c.Denied(err)
+	default:
+		c.last = true
+		return c.Fail(noServerThere, "namespace %s has no Service of kube-vitals; the APIServices lead to %s", d.Namespace,
+			d.target)
+	}
 }
 
 // chooseServer sets the target to the Service of kube-vitals if no APIService leads to it. A cure may
 // lead the metrics API to it, so it must not be one that a tenant has created: outside of the
 // configured namespace, its release must have a ClusterRoleBinding.
-func (d *doctor) chooseServer(ctx context.Context, labeled []corev1.Service) []Check {
-	c := Check{ID: "installation", Title: "installation"}
-	installed, bindings := labeled, &rbacv1.ClusterRoleBindingList{}
+func (d *doctor) chooseServer(ctx context.Context, c Check, ours []corev1.Service) []Check {
+	installed, bindings := ours, &rbacv1.ClusterRoleBindingList{}
 	var err error
 	if d.Namespace == "" {
-		bindings, err = d.kube.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{LabelSelector: vitalsLabel})
-		installed = slices.DeleteFunc(slices.Clone(labeled), func(s corev1.Service) bool { return !bound(bindings, s) })
+		bindings, err = d.kube.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
+		installed = slices.DeleteFunc(slices.Clone(ours), func(s corev1.Service) bool { return !bound(bindings, s) })
 	}
 	named := installed
 	if len(named) == 0 {
-		named = labeled
+		named = ours
 	}
 	for _, s := range named {
 		c.Objects = append(c.Objects, s.Namespace+"/"+s.Name)
@@ -327,11 +341,11 @@ func (d *doctor) chooseServer(ctx context.Context, labeled []corev1.Service) []C
 	switch {
 	case err != nil:
 		denied := c.Denied(err)[0]
-		return c.With(denied.Status, Problem{denied.Reason, serverUnconfirmed.Cure}, "not examined: Services with the label "+
-			"%s, because it is not known whether a release has installed them: %s", vitalsLabel, denied.Seen)
+		return c.With(denied.Status, Problem{denied.Reason, serverUnconfirmed.Cure}, "not examined: Services with labels "+
+			"of kube-vitals, because it is not known whether a release has installed them: %s", denied.Seen)
 	case len(installed) == 0:
-		return c.Skip(serverUnconfirmed, "not examined: Services with the label %s, because no ClusterRoleBinding "+
-			"system:SERVICE with this label has a ServiceAccount of their namespace", vitalsLabel)
+		return c.Skip(serverUnconfirmed, "not examined: Services with labels of kube-vitals, because no "+
+			"ClusterRoleBinding system:SERVICE with these labels has a ServiceAccount of their namespace")
 	case len(installed) > 1:
 		return c.Warn(serverAmbiguous,
 			"not examined: several Services of kube-vitals, because no APIService leads to one of them")
@@ -352,8 +366,9 @@ func (d *doctor) chooseServer(ctx context.Context, labeled []corev1.Service) []C
 // bound reports whether the release of a Service has a ClusterRoleBinding, which no tenant can create.
 func bound(list *rbacv1.ClusterRoleBindingList, s corev1.Service) bool {
 	return slices.ContainsFunc(list.Items, func(b rbacv1.ClusterRoleBinding) bool {
-		return b.Name == "system:"+s.Name && slices.ContainsFunc(b.Subjects, func(subject rbacv1.Subject) bool {
+		isSubject := func(subject rbacv1.Subject) bool {
 			return subject.Kind == rbacv1.ServiceAccountKind && subject.Namespace == s.Namespace
-		})
+		}
+		return b.Name == "system:"+s.Name && IsOurs(&b.ObjectMeta) && slices.ContainsFunc(b.Subjects, isSubject)
 	})
 }

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,6 +25,8 @@ func TestCandidates(t *testing.T) {
 	withUser := binding("system:kube-vitals", "team-a")
 	withUser.Subjects[0].Kind = rbacv1.UserKind
 	forbiddenBindings := func(w *world) { w.status[bindings] = forbidden(`list resource "clusterrolebindings"`) }
+	unlabeled := binding("system:kube-vitals", "team-a")
+	unlabeled.Labels = nil
 	for name, tt := range map[string]struct {
 		candidates []string
 		bindings   []rbacv1.ClusterRoleBinding
@@ -40,6 +43,9 @@ func TestCandidates(t *testing.T) {
 		"of a tenant with a binding of another name": {candidates: []string{tenants},
 			bindings: []rbacv1.ClusterRoleBinding{release, binding("kube-vitals-readers", "team-a")},
 			reason:   serverUnconfirmed.Reason, status: Skipped, objects: tenants},
+		"of a tenant with a binding of others": {candidates: []string{tenants},
+			bindings: []rbacv1.ClusterRoleBinding{unlabeled}, reason: serverUnconfirmed.Reason, status: Skipped,
+			objects: tenants},
 		"of a tenant with the name of a user": {candidates: []string{tenants},
 			bindings: []rbacv1.ClusterRoleBinding{withUser}, reason: serverUnconfirmed.Reason, status: Skipped,
 			objects: tenants},
@@ -201,15 +207,80 @@ func TestNamespace(t *testing.T) {
 	}
 }
 
+// TestOtherNamespace checks that no other server is examined silently if --namespace has no kube-vitals.
+func TestOtherNamespace(t *testing.T) {
+	const list = "/api/v1/namespaces/team-a/services"
+	for _, service := range []string{"kube-vitals", "metrics-server"} {
+		w := newWorld(t)
+		w.namespace = "team-a"
+		w.objects[list] = &corev1.ServiceList{Items: []corev1.Service{{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}}}
+		for _, version := range versions() {
+			w.spec(version)["service"].(map[string]any)["name"] = service
+		}
+		report, text := w.examine(t)
+		c := find(report, "installation")
+		if c.Status != Failed || c.Reason != notInstalled.Reason || find(report, "service").ID != "" ||
+			!strings.Contains(c.Seen, "team-a has no Service of kube-vitals; the APIServices lead to kube-system/"+service) {
+			t.Errorf("%s: got\n%s", service, text)
+		}
+		w.status[list] = forbidden(`list resource "services"`)
+		report, text = w.examine(t)
+		if c = find(report, "installation"); c.Status != Skipped || c.Reason != noPermission.Reason {
+			t.Errorf("%s, forbidden: got\n%s", service, text)
+		}
+	}
+}
+
+// TestNameOverride examines a release with the names of metrics-server, after other servers have taken APIServices.
+func TestNameOverride(t *testing.T) {
+	meta := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: name, Namespace: ns, Labels: map[string]string{
+			"app.kubernetes.io/name": "metrics-server", "helm.sh/chart": "kube-vitals-0.2.0"}}
+	}
+	for _, taken := range [][]string{nil, {"v1beta1"}, {"v1"}, {"v1beta1", "v1"}} {
+		w := newWorld(t)
+		service := w.service()
+		delete(w.objects, kubeSystem+"services/kube-vitals")
+		service.ObjectMeta = meta("metrics-server")
+		w.objects[kubeSystem+"services/metrics-server"] = service
+		release := binding("system:metrics-server", ns)
+		release.ObjectMeta = meta("system:metrics-server")
+		w.objects[bindings+"/system:metrics-server"] = release
+		delete(w.objects, services) // the API server lists what there is
+		delete(w.objects, bindings)
+		for _, version := range versions() {
+			a := w.apiService("metrics-server")
+			a["metadata"] = meta(version + ".metrics.k8s.io")
+			if slices.Contains(taken, version) {
+				a = w.apiService("other")
+				a["metadata"] = meta(version + ".metrics.k8s.io")
+			}
+			w.objects[apiservices+version+".metrics.k8s.io"] = a
+		}
+		w.served = w.ca.Issue([]string{"metrics-server.kube-system.svc"}, nil)
+		report, text := w.examine(t)
+		if report.Server.String() != ns+"/metrics-server" || report.Server.Kind != KubeVitals ||
+			report.Summary[Failed] != len(taken) || strings.Count(text, "kubectl patch apiservice ") != len(taken) {
+			t.Errorf("%q: got %+v\n%s", taken, report.Server, text)
+		}
+		for _, version := range taken {
+			if !strings.Contains(text, "kubectl patch apiservice "+version+".metrics.k8s.io ") {
+				t.Errorf("%q: got no patch of %s:\n%s", taken, version, text)
+			}
+		}
+	}
+}
+
 // TestOtherName examines kube-vitals behind a Service with the name of metrics-server: only its image shows what
 // it is.
 func TestOtherName(t *testing.T) {
 	w := newWorld(t)
-	w.objects[services+"app.kubernetes.io/name=kube-vitals"] = &corev1.ServiceList{}
+	w.objects[services] = &corev1.ServiceList{}
 	for _, version := range versions() {
 		w.objects[apiservices+version+".metrics.k8s.io"] = w.apiService("metrics-server")
 	}
 	w.objects[kubeSystem+"services/metrics-server"] = w.service()
+	w.service().Labels = nil
 	w.served = w.ca.Issue([]string{"metrics-server.kube-system.svc"}, nil)
 	report, text := w.examine(t)
 	if report.Server.Kind != KubeVitals || find(report, "clocks").Status != OK || report.Summary[Failed] > 0 {
@@ -222,11 +293,12 @@ func (w *world) candidates(names ...string) {
 	list := &corev1.ServiceList{}
 	for _, name := range names {
 		namespace, name, _ := strings.Cut(name, "/")
-		list.Items = append(list.Items, corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		list.Items = append(list.Items, corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+			Labels: map[string]string{"app.kubernetes.io/name": "kube-vitals"}},
 			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}}})
 	}
-	w.objects[services+"app.kubernetes.io/name=kube-vitals"] = list
-	w.objects["/api/v1/namespaces/team-a/services?labelSelector=app.kubernetes.io/name=kube-vitals"] = list
+	w.objects[services] = list
+	w.objects["/api/v1/namespaces/team-a/services"] = list
 }
 
 // TestCandidateWithoutAPIServices checks that a Service of a tenant is not examined where no server
@@ -234,7 +306,6 @@ func (w *world) candidates(names ...string) {
 func TestCandidateWithoutAPIServices(t *testing.T) {
 	w := newWorld(t)
 	w.candidates("team-a/kube-vitals")
-	w.objects[services+"k8s-app=metrics-server"] = w.objects[services+"app.kubernetes.io/name=kube-vitals"]
 	w.objects[bindings] = &rbacv1.ClusterRoleBindingList{}
 	for _, version := range versions() {
 		delete(w.objects, apiservices+version+".metrics.k8s.io")

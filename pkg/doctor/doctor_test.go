@@ -506,7 +506,7 @@ func autoscaler(message string) *autoscalingv2.HorizontalPodAutoscalerList {
 // TestMetricsServer checks a cluster with metrics-server instead of kube-vitals.
 func TestMetricsServer(t *testing.T) {
 	w := newWorld(t)
-	w.objects[services+"app.kubernetes.io/name=kube-vitals"] = &corev1.ServiceList{}
+	w.objects[services] = &corev1.ServiceList{}
 	delete(w.objects, apiservices+"v1.metrics.k8s.io")
 	w.objects[apiservices+"v1beta1.metrics.k8s.io"] = w.apiService("metrics-server")
 	pod := serverPod(true, running())
@@ -515,6 +515,7 @@ func TestMetricsServer(t *testing.T) {
 	w.objects[deployments].(*appsv1.DeploymentList).Items[0].Spec.Template.Spec = pod.Spec
 	w.inCluster(1, pod)
 	w.objects[kubeSystem+"services/metrics-server"] = w.service()
+	w.service().Labels = nil
 	w.objects[metricsV1b1+"nodes"] = metricsList("/n1")
 	report, _ := w.examine(t)
 	if report.Server.Kind != MetricsServer {
@@ -532,7 +533,7 @@ func TestMetricsServer(t *testing.T) {
 
 func TestNotInstalled(t *testing.T) {
 	w := newWorld(t)
-	w.objects[services+"app.kubernetes.io/name=kube-vitals"] = &corev1.ServiceList{}
+	w.objects[services] = &corev1.ServiceList{}
 	for _, version := range versions() {
 		delete(w.objects, apiservices+version+".metrics.k8s.io")
 	}

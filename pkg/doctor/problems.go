@@ -38,6 +38,7 @@ var (
 	headerCAInvalid     = Problem{"request-header-ca-invalid", "renew the CA in --requestheader-client-ca-file"}
 	clientCAMissing     = Problem{"client-ca-missing", "set kube-apiserver's --client-ca-file if clients use certificates"}
 	notInstalled        = Problem{"not-installed", "this prints a command that fits the cluster\nkubectl vitals preflight"}
+	noServerThere       = Problem{"not-installed", "correct --namespace, or run doctor without it to examine that server"}
 	serverUnconfirmed   = Problem{"server-unconfirmed", "if you have installed one, run doctor with its --namespace"}
 	serverAmbiguous     = Problem{"server-ambiguous", "uninstall all but one, or run doctor with a --namespace of one"}
 	apiServiceMissing   = Problem{"apiservice-missing", upgrade + ", apiService.create=true and both apiService.versions"}

@@ -41,7 +41,7 @@ const (
 	kubeSystem  = "/api/v1/namespaces/kube-system/"
 	aggregation = kubeSystem + "configmaps/extension-apiserver-authentication"
 	apiservices = "/apis/apiregistration.k8s.io/v1/apiservices/"
-	services    = "/api/v1/services?labelSelector="
+	services    = "/api/v1/services"
 	deployments = "/apis/apps/v1/namespaces/kube-system/deployments"
 	metricsV1b1 = "/apis/metrics.k8s.io/v1beta1/"
 	hpas        = "/apis/autoscaling/v2/horizontalpodautoscalers"
@@ -52,7 +52,7 @@ const (
 // latter. Tests change it before they examine it.
 type world struct {
 	api     *sim.API
-	objects map[string]any // of the API server by path, and the label selector if that matters
+	objects map[string]any // of the API server by path
 	status  map[string]metav1.Status
 	denied  func(authorizationv1.SubjectAccessReviewSpec) bool
 	page    *nodez.Report // nil: /nodez is forbidden
@@ -140,7 +140,7 @@ func (w *world) install() {
 		},
 	}
 	w.objects[kubeSystem+"services/kube-vitals"] = &service
-	w.objects[services+"app.kubernetes.io/name=kube-vitals"] = &corev1.ServiceList{Items: []corev1.Service{service}}
+	w.objects[services] = &corev1.ServiceList{Items: []corev1.Service{service}}
 	w.objects[bindings] = &rbacv1.ClusterRoleBindingList{Items: []rbacv1.ClusterRoleBinding{
 		binding("system:kube-vitals", ns)}}
 	w.objects[deployments] = &appsv1.DeploymentList{Items: []appsv1.Deployment{{
@@ -167,9 +167,10 @@ func (w *world) install() {
 	}
 }
 
-// binding returns a ClusterRoleBinding with a ServiceAccount of a namespace as subject.
+// binding returns a ClusterRoleBinding of kube-vitals with a ServiceAccount of a namespace as subject.
 func binding(name, namespace string) rbacv1.ClusterRoleBinding {
-	return rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: []rbacv1.Subject{
+	labels := map[string]string{"app.kubernetes.io/name": "kube-vitals"}
+	return rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Subjects: []rbacv1.Subject{
 		{Kind: rbacv1.ServiceAccountKind, Name: "kube-vitals", Namespace: namespace}}}
 }
 
@@ -267,7 +268,6 @@ func forbidden(what string) metav1.Status {
 
 func (w *world) serveAPI(out http.ResponseWriter, r *http.Request) {
 	path, query := r.URL.Path, r.URL.Query()
-	_, isListed := w.objects[path]
 	switch {
 	case w.forwards && strings.HasSuffix(path, "/pods/kube-vitals-x/portforward") && r.Header.Get("Upgrade") == "SPDY/3.1":
 		w.forward(out, r)
@@ -275,10 +275,6 @@ func (w *world) serveAPI(out http.ResponseWriter, r *http.Request) {
 	case path == metricsV1b1+"pods" && query.Get("limit") != "1":
 		http.Error(out, "all pods", http.StatusRequestEntityTooLarge)
 		return
-	case !isListed && query.Has("labelSelector"):
-		if _, ok := w.objects[path+"?labelSelector="+query.Get("labelSelector")]; ok {
-			r.URL.Path += "?labelSelector=" + query.Get("labelSelector")
-		}
 	}
 	w.api.ServeHTTP(out, r)
 }
