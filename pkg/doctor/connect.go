@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -168,6 +169,9 @@ func (d *doctor) nodez(ctx context.Context) (*nodez.Report, []Check) {
 	request.Spec.ExpirationSeconds = new(int64(600)) // the shortest that the API server allows
 	request, err := d.kube.CoreV1().ServiceAccounts(d.target.Namespace).CreateToken(ctx, d.workload.account(), request,
 		metav1.CreateOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, c.Skip(accountMissing, "ServiceAccount %s/%s does not exist", d.target.Namespace, d.workload.account())
+	}
 	if err != nil {
 		denied := c.Denied(err)
 		denied[0].Status = Skipped

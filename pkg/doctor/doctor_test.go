@@ -348,6 +348,18 @@ func TestBroken(t *testing.T) {
 					s.ResourceAttributes.Subresource != ""
 			}
 		}, "permissions", OK, "", "have all", ""},
+		{"no ServiceAccount", func(w *world) {
+			delete(w.objects, accounts+"/kube-vitals")
+			delete(w.objects, accounts+"/kube-vitals/token")
+		}, "permissions", Failed, accountMissing.Reason, "kube-system/kube-vitals does not exist", ""},
+		{"no ServiceAccount, page of nodes", func(w *world) { delete(w.objects, accounts+"/kube-vitals/token") },
+			"nodez", Skipped, accountMissing.Reason, "kube-system/kube-vitals does not exist", ""},
+		{"no ServiceAccount for kubelets", func(w *world) { delete(w.objects, accounts+"/kube-vitals-kubelet") },
+			"permissions", Failed, accountMissing.Reason, "kube-system/kube-vitals-kubelet does not exist", ""},
+		{"ServiceAccounts forbidden", func(w *world) {
+			w.status[accounts] = forbidden(`list resource "serviceaccounts"`)
+			delete(w.objects, accounts+"/kube-vitals")
+		}, "permissions", OK, "", "have all", ""},
 		{"reviews forbidden", func(w *world) {
 			w.status["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = forbidden(`create resource "subjectaccessreviews"`)
 		}, "permissions", Skipped, noPermission.Reason, "subjectaccessreviews", ""},

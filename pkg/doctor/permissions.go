@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -78,7 +79,13 @@ func (d *doctor) checkPermissions(ctx context.Context, c Check) []Check {
 		return c.Skip(noServer, "the permissions that this server needs are not known")
 	}
 	n, failing := 0, Groups{}
+	accounts, unknown := d.kube.CoreV1().ServiceAccounts(d.target.Namespace).List(ctx, metav1.ListOptions{})
 	for _, p := range d.permissions() {
+		// A review allows one that does not exist what its name is allowed.
+		exists := func(a corev1.ServiceAccount) bool { return a.Name == p.account }
+		if unknown == nil && !slices.ContainsFunc(accounts.Items, exists) {
+			return c.Fail(accountMissing, "ServiceAccount %s/%s does not exist", d.target.Namespace, p.account)
+		}
 		missing, err := d.missing(ctx, p)
 		if err != nil {
 			return c.Denied(err)

@@ -87,6 +87,7 @@ var (
 	unschedulable     = Problem{"unschedulable", "make room, or change the pod's nodeSelector, tolerations or requests"}
 	noMetrics         = Problem{"no-metrics", "see the log of the server, and the conditions of the nodes"}
 	podsMissing       = Problem{"no-metrics", "see kubectl top pod POD, which names the reason; new pods get metrics soon"}
+	accountMissing    = Problem{"service-account-missing", upgrade + "; then replace the pods, whose tokens have ended"}
 	permissionMissing = Problem{"permission-missing", "restore them, for example with helm upgrade (rbac.create)"}
 	exporterNoPods    = Problem{"exporter-no-pods", "if nodes have devices, correct it in devices.exporters"}
 	exporterManyPods  = Problem{"exporter-many-pods",

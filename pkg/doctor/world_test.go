@@ -39,6 +39,7 @@ const (
 	token       = "secret-token-of-kube-vitals"
 	ns          = "kube-system"
 	kubeSystem  = "/api/v1/namespaces/kube-system/"
+	accounts    = kubeSystem + "serviceaccounts"
 	aggregation = kubeSystem + "configmaps/extension-apiserver-authentication"
 	apiservices = "/apis/apiregistration.k8s.io/v1/apiservices/"
 	services    = "/api/v1/services"
@@ -120,8 +121,11 @@ func (w *world) takeOver(version string) {
 // install fills the world with a healthy kube-vitals.
 func (w *world) install() {
 	w.objects["/api"] = map[string]any{}
-	w.objects[kubeSystem+"serviceaccounts/kube-vitals/token"] = &authenticationv1.TokenRequest{
+	w.objects[accounts+"/kube-vitals/token"] = &authenticationv1.TokenRequest{
 		Status: authenticationv1.TokenRequestStatus{Token: token}}
+	for _, name := range []string{"kube-vitals", "kube-vitals-kubelet"} {
+		w.objects[accounts+"/"+name] = &corev1.ServiceAccount{}
+	}
 	w.objects["/version"] = map[string]string{"gitVersion": "v1.36.3"}
 	w.objects[aggregation] = &corev1.ConfigMap{Data: map[string]string{
 		"requestheader-client-ca-file": string(w.ca.PEM()), "client-ca-file": string(w.ca.PEM()),
