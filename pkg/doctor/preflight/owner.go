@@ -133,6 +133,8 @@ const (
 	k0sStack         = "k0s.k0sproject.io/stack=metricserver"
 	minikubeOff      = "switch it off, " + then + "\nminikube addons disable metrics-server"
 	k3sOff           = "start every k3s server with --disable=metrics-server, which deletes it, " + then
+	manifest         = "k8s-app=metrics-server"
+	unknownOwner     = "metrics-server, not installed by helm or a known addon manager"
 	deleteLeft       = "kubectl delete apiservice,clusterrole,clusterrolebinding --selector "
 	deleteIn         = "\nkubectl delete deployment,service,serviceaccount,rolebinding,poddisruptionbudget " +
 		"--namespace kube-system --selector "
@@ -170,9 +172,15 @@ var owners = []owner{
 		off: "delete the add-on, " + then + "\naws eks delete-addon --cluster-name NAME --addon-name metrics-server"},
 	// The addon has no other mark. Disabling it deletes what its manifest has, no matter who has applied that:
 	// https://github.com/canonical/microk8s-core-addons/tree/main/addons/metrics-server
-	{name: "an addon of MicroK8s", mark: "k8s-app=metrics-server", distribution: "microk8s",
+	{name: "an addon of MicroK8s", mark: manifest, distribution: "microk8s",
 		off: "switch it off, " + then + "\nmicrok8s disable metrics-server"},
 }
+
+// gitOps are marks of Argo CD, which sets one of the first two, and of Flux. They restore what they apply.
+// https://argo-cd.readthedocs.io/en/stable/user-guide/resource_tracking/
+// https://fluxcd.io/flux/components/helm/helmreleases/, https://fluxcd.io/flux/components/kustomize/kustomizations/
+var gitOps = []string{"argocd.argoproj.io/tracking-id", "argocd.argoproj.io/instance",
+	"helm.toolkit.fluxcd.io/name", "kustomize.toolkit.fluxcd.io/name"}
 
 // ownerOf recognizes the owner by the metadata of the APIService: tenants cannot create one, unlike its Service.
 func (p *preflight) ownerOf(server doctor.Server, o *metav1.ObjectMeta) owner {
@@ -195,11 +203,19 @@ func (p *preflight) ownerOf(server doctor.Server, o *metav1.ObjectMeta) owner {
 		return owner{name: "prometheus-adapter", off: followPage + ", which moves its resource metrics to kube-vitals"}
 	case server.Kind != doctor.MetricsServer:
 		return owner{name: "an unknown server", off: "remove the APIService from that server, " + then}
+	case slices.ContainsFunc(gitOps, func(mark string) bool { return hasMark(o, mark) }):
+		return owner{name: "metrics-server, applied by Argo CD or Flux", off: "remove it from what " +
+			"that tool applies, or else it is restored, " + then}
 	case r.name != "":
 		return owner{name: "the helm release " + r.namespace + "/" + r.name, off: "move without a failed request, as the " +
-			"page describes; or remove it, " + then + "\nhelm uninstall " + r.name + " --namespace " + r.namespace}
+			"page describes; or remove it, " + then + ". If the release has more than metrics-server, disable that in its " +
+			"values instead of this:\nhelm uninstall " + r.name + " --namespace " + r.namespace}
+	// The manifest has no such label, and Argo CD can use it as its own.
+	case server.Namespace == metav1.NamespaceSystem && hasMark(o, manifest) && !hasMark(o, "app.kubernetes.io/instance"):
+		return owner{name: unknownOwner, off: "move without a failed request, as the page describes; or remove what its " +
+			"manifest has, " + then + "\nkubectl delete --filename " +
+			"https://github.com/kubernetes-sigs/metrics-server/releases/latest/download/components.yaml"}
 	}
-	return owner{name: "metrics-server, not installed by helm or a known addon manager", off: "move without a failed " +
-		"request, as the page describes; or remove what its manifest has, " + then + "\nkubectl delete --filename " +
-		"https://github.com/kubernetes-sigs/metrics-server/releases/latest/download/components.yaml"}
+	return owner{name: unknownOwner, off: "move without a failed request, as the page describes; or remove it in the " +
+		"way that it was installed, " + then}
 }

@@ -393,7 +393,8 @@ func TestDistributions(t *testing.T) {
 				w.metricsServer("kube-system", "metrics-server", release("ms"))
 			},
 			presets: []string{"microk8s"}, flags: " --set kubelet.tls=pin",
-			owner: doctor.Failed, off: "helm uninstall ms --namespace kube-system",
+			owner: doctor.Failed, off: "If the release has more than metrics-server, disable that in its values instead of " +
+				"this:\nhelm uninstall ms --namespace kube-system",
 		},
 		"k0s": {
 			world: func(w *world) {
@@ -494,6 +495,21 @@ func TestDistributions(t *testing.T) {
 			},
 			presets: []string{}, owner: doctor.Failed, off: "kubectl delete --filename",
 		},
+		"metrics-server of its manifest, in another namespace": {
+			world: func(w *world) {
+				w.signed("a")
+				w.metricsServer("monitoring", "metrics-server", label("k8s-app", "metrics-server"))
+			},
+			presets: []string{}, owner: doctor.Failed, off: "in the way that it was installed",
+		},
+		"metrics-server of its manifest, with the label of Argo CD": {
+			world: func(w *world) {
+				w.signed("a")
+				w.metricsServer("kube-system", "metrics-server", metav1.ObjectMeta{Labels: map[string]string{
+					"k8s-app": "metrics-server", "app.kubernetes.io/instance": "platform"}})
+			},
+			presets: []string{}, owner: doctor.Failed, off: "in the way that it was installed",
+		},
 		"prometheus-adapter": {
 			world: func(w *world) {
 				w.signed("a")
@@ -526,6 +542,26 @@ func TestDistributions(t *testing.T) {
 				t.Errorf("the command is not on one line:\n%s", r.text)
 			}
 		})
+	}
+}
+
+// TestGitOps checks that no command deletes what a tool restores, or more.
+func TestGitOps(t *testing.T) {
+	t.Parallel()
+	for _, mark := range []string{"argocd.argoproj.io/tracking-id", "argocd.argoproj.io/instance",
+		"helm.toolkit.fluxcd.io/name", "kustomize.toolkit.fluxcd.io/name"} {
+		for _, meta := range []metav1.ObjectMeta{release("ms"), label("k8s-app", "metrics-server")} {
+			w := newWorld(t)
+			w.signed("a")
+			meta.Labels[mark] = "x"
+			w.metricsServer("kube-system", "metrics-server", meta)
+			r := w.examine()
+			c := r.want(t, "owner", doctor.Failed, ownerInstalled)
+			if !strings.Contains(c.Cure, "from what that tool applies") || strings.Contains(r.text, "helm uninstall") ||
+				strings.Contains(r.text, "kubectl delete") {
+				t.Errorf("%s: got\n%s", mark, r.text)
+			}
+		}
 	}
 }
 
