@@ -88,7 +88,7 @@ func (p *preflight) checkInstall(ctx context.Context, c doctor.Check) []doctor.C
 	switch { // what was seen counts more than what is usual for the distribution
 	case p.selfSigned:
 		values = append(values, pin)
-	case p.verified:
+	case p.verified && len(p.nodes.sample) == p.nodes.all: // pins do no harm where a CA has signed
 		values = slices.DeleteFunc(values, func(value string) bool { return value == pin })
 	}
 	if p.v1beta1Free || slices.Contains(values, noAPIService) {

@@ -660,6 +660,15 @@ func TestKubelets(t *testing.T) {
 		for i := range 20 {
 			w.signed(fmt.Sprintf("n%02d", i))
 		}
+		if r := w.examine(); strings.Contains(r.Install.Command, "pin") {
+			t.Errorf("without a preset that pins: got %s", r.Install.Command)
+		}
+		for i := range w.nodes {
+			w.nodes[i].Annotations[criSocket] = "x" // the preset pins, and 16 kubelets were not examined
+		}
+		if r := w.examine(); !strings.HasSuffix(r.Install.Command, " --set kubelet.tls=pin") {
+			t.Errorf("got\n%s", r.text)
+		}
 		w.selfSigned("old").Status.NodeInfo.KubeletVersion = "v1.35.0"
 		r := w.examine()
 		if !strings.Contains(r.text, "4 of 5 kubelets examined (21 in the cluster): ") ||
