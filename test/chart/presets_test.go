@@ -43,6 +43,11 @@ func TestPresets(t *testing.T) {
 			container + "volumeMounts.0.mountPath":     filepath.Dir(ca),
 			pod + "volumes.0.configMap.name":           "kubelet-serving-ca",
 		},
+		"gardener": {
+			container + "args.4":                   "--kubelet-certificate-authority=" + ca,
+			container + "volumeMounts.0.mountPath": filepath.Dir(ca),
+			pod + "volumes.0.configMap.name":       "kubelet-serving-ca",
+		},
 	} {
 		mustHelm(t, withValues(filepath.Join(chart, "presets", preset+".yaml"))...).want(t, deployment, wants)
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -46,7 +45,7 @@ func servingKubelet(ca *kubelettest.CA, node string, ip net.IP) tls.Certificate 
 		kubelettest.Subject(pkix.Name{CommonName: node}))
 }
 
-// distributions returns the nodes by preset. The other CA signs the certificates of OpenShift's
+// distributions returns the nodes by preset. The other CA signs the certificates of OpenShift's and Gardener's
 // kubelets.
 func distributions(other *kubelettest.CA) map[string]distribution {
 	const (
@@ -93,11 +92,7 @@ func TestPresets(t *testing.T) {
 			must(t, c.CreateNamespace(t.Context(), preset))
 			args := []string{"--node-selector=" + presetLabel + "=" + preset}
 			switch preset { // where kubelets have a CA of their own, the administrator copies it
-			case "gardener":
-				file := filepath.Join(t.TempDir(), "ca.crt")
-				must(t, os.WriteFile(file, other.PEM(), 0o600))
-				args = append(args, "--kubelet-certificate-authority="+file)
-			case "openshift":
+			case "gardener", "openshift":
 				_, err := c.Client.CoreV1().ConfigMaps(preset).Create(t.Context(), &corev1.ConfigMap{
 					ObjectMeta: metav1.ObjectMeta{Name: "kubelet-serving-ca"},
 					Data:       map[string]string{"ca-bundle.crt": string(other.PEM())},

@@ -21,6 +21,7 @@ const (
 	eks        = "eks"
 	eksFargate = "eks-fargate"
 	openShift  = "openshift"
+	gardener   = "gardener"
 
 	criSocket    = "kubeadm.alpha.kubernetes.io/cri-socket"
 	controlPlane = "node-role.kubernetes.io/control-plane"
@@ -47,7 +48,7 @@ var distributions = []distribution{
 	{"k0s", "+k0s"},
 	{"microk8s", "microk8s.io/cluster"},
 	{"kops", "kops.k8s.io/instancegroup"},
-	{"gardener", "worker.gardener.cloud/pool"},
+	{gardener, "worker.gardener.cloud/pool"},
 	{"linode", "lke.linode.com/pool-id"},
 	{"digitalocean", "doks.digitalocean.com/node-id"},
 	{"minikube", "minikube.k8s.io/name"},

@@ -56,7 +56,7 @@ func (p *preflight) checkKubelet(ctx context.Context, c doctor.Check, node strin
 		return c.Skip(doctor.Problem{Reason: denied.Reason, Cure: usualValues}, "their configuration cannot be read: %s",
 			denied.Seen)
 	case config.Kubelet.ServerTLSBootstrap:
-		return c.OK("the cluster's CA signs their certificates (serverTLSBootstrap)")
+		return c.OK("a CA of the cluster signs their certificates (serverTLSBootstrap)")
 	// Of k3s and RKE2: https://github.com/k3s-io/k3s/blob/main/pkg/agent/config/config.go
 	case strings.HasSuffix(config.Kubelet.TLSCertFile, "/agent/serving-kubelet.crt"):
 		return c.OK("the cluster's CA signs their certificates (serving-kubelet.crt)")

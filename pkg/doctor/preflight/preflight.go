@@ -102,8 +102,8 @@ func (p *preflight) checkInstall(ctx context.Context, c doctor.Check) []doctor.C
 		cure = "not by helm: update it as it was installed, with kubectl apply or a GitOps tool, and these values: " +
 			cmp.Or(strings.Join(values, ", "), "the default ones")
 	}
-	if p.distribution == openShift {
-		cure = "copy OpenShift's CA of kubelets first, as docs/distributions.md#openshift shows\n" + cure
+	if p.distribution == openShift || p.distribution == gardener {
+		cure = "copy the CA of kubelets first, as docs/distributions.md#" + p.distribution + " shows\n" + cure
 	}
 	if p.nodes.all == 0 {
 		return c.Warn(doctor.Problem{Reason: incomplete, Cure: cure},

@@ -198,8 +198,12 @@ func (r result) want(t *testing.T, id string, status doctor.Status, why string) 
 const (
 	helmInstall = "helm install kube-vitals oci://ghcr.io/kube-vitals/charts/kube-vitals --version 0.2.0 " +
 		"--namespace kube-system"
-	beside        = " --set 'apiService.versions[0]=v1'"
-	both          = " --set apiService.create=true --set 'apiService.versions={v1,v1beta1}'"
+	beside = " --set 'apiService.versions[0]=v1'"
+	both   = " --set apiService.create=true --set 'apiService.versions={v1,v1beta1}'"
+	withCA = " --set 'extraVolumeMounts[0].mountPath=/etc/kube-vitals/kubelet-ca'" +
+		" --set 'extraVolumeMounts[0].name=kubelet-ca' --set 'extraVolumeMounts[0].readOnly=true'" +
+		" --set 'extraVolumes[0].configMap.name=kubelet-serving-ca' --set 'extraVolumes[0].name=kubelet-ca'" +
+		" --set kubelet.certificateAuthority=/etc/kube-vitals/kubelet-ca/ca-bundle.crt"
 	ofHostNetwork = " --set containerPort=4443 --set hostNetwork.enabled=true" +
 		" --set updateStrategy.rollingUpdate.maxSurge=0 --set updateStrategy.rollingUpdate.maxUnavailable=1"
 )
@@ -360,20 +364,12 @@ func TestDistributions(t *testing.T) {
 					label("app.kubernetes.io/managed-by", "cluster-monitoring-operator"))
 			},
 			presets: []string{"openshift"}, owner: doctor.Warning, off: "keep it",
-			flags: beside + " --set 'extraVolumeMounts[0].mountPath=/etc/kube-vitals/kubelet-ca'" +
-				" --set 'extraVolumeMounts[0].name=kubelet-ca' --set 'extraVolumeMounts[0].readOnly=true'" +
-				" --set 'extraVolumes[0].configMap.name=kubelet-serving-ca' --set 'extraVolumes[0].name=kubelet-ca'" +
-				" --set kubelet.certificateAuthority=/etc/kube-vitals/kubelet-ca/ca-bundle.crt" +
-				" --set securityContext.runAsGroup=null --set securityContext.runAsUser=null",
+			flags: beside + withCA + " --set securityContext.runAsGroup=null --set securityContext.runAsUser=null",
 		},
 		"OpenShift without monitoring": {
 			world:   func(w *world) { w.signed("a").Labels["node.openshift.io/os_id"] = "rhel" },
 			presets: []string{"openshift"}, owner: doctor.OK,
-			flags: " --set 'extraVolumeMounts[0].mountPath=/etc/kube-vitals/kubelet-ca'" +
-				" --set 'extraVolumeMounts[0].name=kubelet-ca' --set 'extraVolumeMounts[0].readOnly=true'" +
-				" --set 'extraVolumes[0].configMap.name=kubelet-serving-ca' --set 'extraVolumes[0].name=kubelet-ca'" +
-				" --set kubelet.certificateAuthority=/etc/kube-vitals/kubelet-ca/ca-bundle.crt" +
-				" --set securityContext.runAsGroup=null --set securityContext.runAsUser=null",
+			flags: withCA + " --set securityContext.runAsGroup=null --set securityContext.runAsUser=null",
 		},
 		"GKE where v1beta1 is free": {
 			world:   func(w *world) { w.signed("a").Status.NodeInfo.KubeletVersion = "v1.36.3-gke.1000" },
@@ -419,7 +415,7 @@ func TestDistributions(t *testing.T) {
 				w.signed("a").Labels["worker.gardener.cloud/pool"] = "worker"
 				w.metricsServer("kube-system", "metrics-server", label("resources.gardener.cloud/managed-by", "gardener"))
 			},
-			presets: []string{"gardener"}, flags: beside, owner: doctor.Warning, off: "keep it",
+			presets: []string{"gardener"}, owner: doctor.Warning, off: "keep it", flags: beside + withCA,
 		},
 		"Linode": {
 			world:   func(w *world) { w.selfSigned("a").Labels["lke.linode.com/pool-id"] = "39949" },
@@ -536,6 +532,10 @@ func TestDistributions(t *testing.T) {
 			owner := r.check(t, "owner")
 			if owner.Status != tt.owner || !strings.Contains(owner.Cure, tt.off) || strings.Contains(r.text, "reboot") {
 				t.Errorf("got %+v, want %s and %q", owner, tt.owner, tt.off)
+			}
+			copies := strings.HasPrefix(r.check(t, "install").Cure, "copy the CA of kubelets first, as docs/distributions.md#")
+			if copies != strings.Contains(tt.flags, "kubelet.certificateAuthority") {
+				t.Errorf("copy the CA: %t:\n%s", copies, r.text)
 			}
 			if !strings.Contains(r.text, "→ "+helmInstall+tt.flags+"\n") &&
 				!strings.Contains(r.text, "  "+helmInstall+tt.flags+"\n") {
