@@ -143,6 +143,12 @@ func (d *doctor) verify(ctx context.Context, c Check, source string, bundle []by
 		leaf.NotAfter.UTC().Format("2006-01-02 15:04Z"))
 	if err != nil {
 		p := serverSymptoms.of(err.Error(), caBundleForeign)
+		if len(bundle) == 0 && p == caBundleForeign {
+			return c.Skip(noConnection, "%s. There is no %s: the API server verifies it by its own roots, which are not known "+
+				"here", served, source)
+		} else if len(bundle) == 0 {
+			source = "API server"
+		}
 		if d.beside && p == caBundleForeign {
 			p.Cure = "see the log of kube-vitals, which writes its CA there with --tls-ca-configmap"
 		}

@@ -283,6 +283,12 @@ func TestBroken(t *testing.T) {
 
 		{"foreign caBundle", func(w *world) { w.spec("v1beta1")["caBundle"] = kubelettest.NewCA().PEM() },
 			"certificate", Failed, caBundleForeign.Reason, "The caBundle of v1beta1.metrics.k8s.io", ""},
+		{"no caBundle", func(w *world) { delete(w.spec("v1beta1"), "caBundle") }, "certificate", Skipped, noConnection.Reason,
+			"There is no caBundle of v1beta1.metrics.k8s.io: the API server verifies it by its own roots", ""},
+		{"no caBundle, certificate of another name", func(w *world) {
+			delete(w.spec("v1beta1"), "caBundle")
+			w.served = w.ca.Issue([]string{"other.svc"}, nil)
+		}, "certificate", Failed, certificateName.Reason, "The API server does not verify it: x509: certificate is valid for", ""},
 		{"certificate of another name", func(w *world) { w.served = w.ca.Issue([]string{"other.svc"}, nil) },
 			"certificate", Failed, certificateName.Reason, "other.svc", ""},
 		{"expired certificate", func(w *world) {
