@@ -187,6 +187,23 @@ func TestBroken(t *testing.T) {
 	hpa := func(message string) func(*world) {
 		return func(w *world) { w.objects[hpas] = autoscaler(message) }
 	}
+	// scaled returns a function that adds a HorizontalPodAutoscaler of CPU and of a custom metric.
+	scaled := func(active corev1.ConditionStatus, reason string, current ...autoscalingv2.MetricStatus) func(*world) {
+		return func(w *world) {
+			list := autoscaler("the first error")
+			h := &list.Items[0]
+			h.Status.Conditions[0].Status, h.Status.Conditions[0].Reason = active, reason
+			h.Spec.Metrics = []autoscalingv2.MetricSpec{{External: &autoscalingv2.ExternalMetricSource{}},
+				{Resource: &autoscalingv2.ResourceMetricSource{Name: "cpu"}},
+				{ContainerResource: &autoscalingv2.ContainerResourceMetricSource{Name: "memory", Container: "app"}}}
+			h.Status.CurrentMetrics = current
+			w.objects[hpas] = list
+		}
+	}
+	ofCPU := autoscalingv2.MetricStatus{Resource: &autoscalingv2.ResourceMetricStatus{Name: "cpu"}}
+	failed := autoscalingv2.MetricStatus{}
+	ofMemory := autoscalingv2.MetricStatus{ContainerResource: &autoscalingv2.ContainerResourceMetricStatus{Name: "memory",
+		Container: "app"}}
 	tests := []struct {
 		name    string
 		prepare func(*world)
@@ -288,7 +305,7 @@ func TestBroken(t *testing.T) {
 		{"no caBundle, certificate of another name", func(w *world) {
 			delete(w.spec("v1beta1"), "caBundle")
 			w.served = w.ca.Issue([]string{"other.svc"}, nil)
-		}, "certificate", Failed, certificateName.Reason, "The API server does not verify it: x509: certificate is valid for", ""},
+		}, "certificate", Failed, certificateName.Reason, "The API server does not verify it: x509: certificate", ""},
 		{"certificate of another name", func(w *world) { w.served = w.ca.Issue([]string{"other.svc"}, nil) },
 			"certificate", Failed, certificateName.Reason, "other.svc", ""},
 		{"expired certificate", func(w *world) {
@@ -477,6 +494,19 @@ func TestBroken(t *testing.T) {
 			"autoscalers", Failed, hpaNoAPI.Reason, "could not find", "default/web"},
 		{"no pods of the target", hpa("no metrics returned from resource metrics API"),
 			"autoscalers", Failed, hpaNoMetrics.Reason, "no metrics returned", "default/web"},
+		{"all metrics of an autoscaler", scaled(corev1.ConditionTrue, "ValidMetricFound", ofCPU, ofMemory),
+			"autoscalers", OK, "", "1 HorizontalPodAutoscaler without an error of CPU or memory metrics", ""},
+		{"no CPU beside another metric", scaled(corev1.ConditionTrue, "ValidMetricFound", failed, ofMemory),
+			"autoscalers", Failed, hpaOther.Reason, "no current value of cpu", "default/web"},
+		{"no memory behind the error of a custom metric", scaled(corev1.ConditionFalse, "FailedGetExternalMetric", ofCPU),
+			"autoscalers", Failed, hpaOther.Reason, "no current value of memory of container app", "default/web"},
+		{"error of a custom metric only", scaled(corev1.ConditionFalse, "FailedGetExternalMetric", ofCPU, ofMemory),
+			"autoscalers", OK, "", "without an error of CPU or memory metrics", ""},
+		{"autoscaler that was not read", func(w *world) {
+			scaled(corev1.ConditionFalse, "ScalingDisabled")(w)
+			h := &w.objects[hpas].(*autoscalingv2.HorizontalPodAutoscalerList).Items[0]
+			h.Status.Conditions = nil
+		}, "autoscalers", OK, "", "the controller has not read the metrics of 1", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -319,7 +319,7 @@ func (d *doctor) checkNodesByAPI(ctx context.Context, c Check) []Check {
 
 // checkAutoscalers finds HorizontalPodAutoscalers that get no usage of CPU or memory, and why.
 func (d *doctor) checkAutoscalers(ctx context.Context, c Check) []Check {
-	all, failing := 0, Groups{}
+	all, unread, failing := 0, 0, Groups{}
 	err := pages.Each(ctx, d.kube.AutoscalingV2().HorizontalPodAutoscalers(metav1.NamespaceAll).List, metav1.ListOptions{},
 		func(h *autoscalingv2.HorizontalPodAutoscaler) {
 			all++
@@ -327,11 +327,16 @@ func (d *doctor) checkAutoscalers(ctx context.Context, c Check) []Check {
 				return c.Type == autoscalingv2.ScalingActive && c.Status == corev1.ConditionFalse &&
 					(c.Reason == "FailedGetResourceMetric" || c.Reason == "FailedGetContainerResourceMetric")
 			})
-			if i < 0 {
+			message, problem := "", hpaOther
+			if i >= 0 {
+				message = h.Status.Conditions[i].Message
+				problem = autoscalerSymptoms.of(message, hpaOther)
+			} else if len(h.Status.CurrentMetrics) == 0 {
+				unread++
+				return
+			} else if message = missingMetric(h); message == "" {
 				return
 			}
-			message := h.Status.Conditions[i].Message
-			problem := autoscalerSymptoms.of(message, hpaOther)
 			failing.Add(problem.Reason, h.Namespace+"/"+h.Name, func() []Check { return c.Fail(problem, "%s", message) })
 		})
 	switch {
@@ -342,5 +347,34 @@ func (d *doctor) checkAutoscalers(ctx context.Context, c Check) []Check {
 	case all == 0:
 		return c.OK("there is no HorizontalPodAutoscaler")
 	}
-	return c.OK("%s without an error of CPU or memory metrics", Count(all, "HorizontalPodAutoscaler"))
+	seen := Count(all, "HorizontalPodAutoscaler") + " without an error of CPU or memory metrics"
+	if unread > 0 {
+		seen += fmt.Sprintf("; the controller has not read the metrics of %d", unread)
+	}
+	return c.OK("%s", seen)
+}
+
+// missingMetric returns which metric of CPU or memory the controller could not read, or "": it has no current value.
+// The condition names only the first metric that could not be read, or none while another one decides.
+func missingMetric(h *autoscalingv2.HorizontalPodAutoscaler) string {
+	seen := map[string]bool{}
+	for _, m := range h.Status.CurrentMetrics {
+		if m.Resource != nil {
+			seen[m.Resource.Name.String()] = true
+		} else if c := m.ContainerResource; c != nil {
+			seen[c.Name.String()+" of container "+c.Container] = true
+		}
+	}
+	for _, m := range h.Spec.Metrics {
+		var name string
+		if m.Resource != nil {
+			name = m.Resource.Name.String()
+		} else if c := m.ContainerResource; c != nil {
+			name = c.Name.String() + " of container " + c.Container
+		}
+		if name != "" && !seen[name] {
+			return "there is no current value of " + name
+		}
+	}
+	return ""
 }
