@@ -178,6 +178,11 @@ func TestBesideBothVersions(t *testing.T) {
 			report, text := w.examine(t)
 			commands := strings.Count(text, "kubectl patch") + strings.Count(text, "kubectl annotate")
 			isTaken := tt.want != ""
+			for _, c := range report.Checks {
+				if strings.HasPrefix(c.Cure, "kubectl ") {
+					t.Errorf("a sentence looks like a command: %s", c.Cure)
+				}
+			}
 			if report.Server.Kind != KubeVitals || (commands == 1) != isTaken || !strings.Contains(text, tt.want) ||
 				(report.Summary[Failed] > 0) != isTaken {
 				t.Errorf("want %s, got\n%s", tt.want, text)

@@ -48,7 +48,7 @@ var (
 		"leave it if kube-vitals runs beside that server on purpose (apiService.versions=[v1], or create=false); " +
 			"otherwise, this names who owns the metrics API, and what to do\nkubectl vitals preflight"}
 	elsewhereWithProvider = Problem{"apiservice-elsewhere",
-		"kubectl vitals preflight names who owns v1beta1, which leads to the same server. If that is the provider of the " +
+		"v1beta1 leads to the same server, and kubectl vitals preflight names its owner. If that is the provider of the " +
 			"cluster, leave it this version, too: let the object stay by this command, and then upgrade the release with " +
 			"apiService.create=false"}
 	apiServiceUnavailable = Problem{"apiservice-unavailable", "see the other checks; it follows its cause by some seconds"}
