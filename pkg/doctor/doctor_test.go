@@ -807,6 +807,8 @@ func TestCommands(t *testing.T) {
 		"terminating namespace": {terminating, "service", []string{
 			"kubectl delete apiservice v1beta1.metrics.k8s.io v1.metrics.k8s.io",
 			"kubectl wait --for=delete namespace/kube-system"}},
+		"foreign caBundle of v1": {func(w *world) { w.spec("v1")["caBundle"] = kubelettest.NewCA().PEM() }, "certificate",
+			[]string{"kubectl get apiservice v1beta1.metrics.k8s.io v1.metrics.k8s.io --output=yaml --show-managed-fields"}},
 		"changed key":                  {changedKey(accept), "nodes", []string{accept}},
 		"changed key, not our command": {changedKey(accept + ";id"), "nodes", nil},
 		"containers not ready": {notReady(corev1.PodInitialized), "pods", []string{

@@ -62,7 +62,7 @@ var (
 	caBundleForeign = Problem{"ca-bundle-foreign",
 		"write the CA of the served certificate into spec.caBundle; with --tls-secret, kube-vitals does it itself if it " +
 			"has the permissions; find out what changed it:\n" +
-			"kubectl get apiservice v1beta1.metrics.k8s.io --output=yaml --show-managed-fields"}
+			"kubectl get apiservice v1beta1.metrics.k8s.io v1.metrics.k8s.io --output=yaml --show-managed-fields"}
 	certificateName      = Problem{"certificate-name", "issue a certificate for SERVICE.NAMESPACE.svc"}
 	certificateExpired   = Problem{"certificate-expired", "renew it; kube-vitals does so itself with --tls-secret"}
 	certificateHandshake = Problem{"certificate-handshake", "check the target port of the Service, and the log of the pod"}
