@@ -146,13 +146,15 @@ func (o *options) run(ctx context.Context, examine examiner) error {
 
 // exitCode returns the exit code of a whole report.
 func exitCode(r *doctor.Report) int {
-	examined := func(c doctor.Check) bool { // the last step of preflight follows from the others
-		return c.Status != doctor.Skipped && c.Reason != doctor.RequestFailed && c.ID != preflight.InstallStep
+	// The first two steps are about the API server only, and the last one of preflight follows from the others.
+	examined := func(c doctor.Check) bool {
+		return c.Status != doctor.Skipped && c.Reason != doctor.RequestFailed &&
+			!slices.Contains([]string{"api-server", "aggregation", preflight.InstallStep}, c.ID)
 	}
 	switch {
 	case r.Summary[doctor.Failed] > 0:
 		return exitBroken
-	case slices.ContainsFunc(r.Checks[1:], examined): // more than the API server
+	case slices.ContainsFunc(r.Checks, examined):
 		return exitHealthy
 	}
 	return exitUnexamined

@@ -208,7 +208,7 @@ func TestCommandsNameTheCluster(t *testing.T) {
 
 // TestExitCode checks that a cluster is not healthy if only its API server could be examined.
 func TestExitCode(t *testing.T) {
-	reached := doctor.Check{Status: doctor.OK}
+	reached := doctor.Check{ID: "api-server", Status: doctor.OK}
 	for name, tt := range map[string]struct {
 		check doctor.Check
 		want  int
@@ -216,6 +216,7 @@ func TestExitCode(t *testing.T) {
 		"ok":      {doctor.Check{Status: doctor.OK}, exitHealthy},
 		"warning": {doctor.Check{Status: doctor.Warning, Reason: "requests-pending"}, exitHealthy},
 		"failed":  {doctor.Check{Status: doctor.Failed}, exitBroken},
+		"headers": {doctor.Check{Status: doctor.OK, ID: "aggregation"}, exitUnexamined},
 		"skipped": {doctor.Check{Status: doctor.Skipped}, exitUnexamined},
 		"install": {doctor.Check{Status: doctor.Warning, ID: preflight.InstallStep, Reason: "incomplete"}, exitUnexamined},
 		"timeout": {doctor.Check{Status: doctor.Warning, Reason: doctor.RequestFailed}, exitUnexamined},
