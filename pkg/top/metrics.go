@@ -3,6 +3,7 @@ package top
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -144,6 +145,9 @@ func (r *reader) explain(ctx context.Context, missing []*row) {
 		requests.Go(func() error {
 			var status apierrors.APIStatus
 			err := r.get(r.served, o.Namespace).Name(o.Name).Do(ctx).Error()
+			if err != nil && !apierrors.IsNotFound(err) {
+				return err
+			}
 			if !errors.As(err, &status) || status.Status().Details == nil {
 				return nil
 			}
@@ -155,8 +159,11 @@ func (r *reader) explain(ctx context.Context, missing []*row) {
 			return nil
 		})
 	}
-	_ = requests.Wait() // there are no errors
-	if len(missing) > maxReasons && r.served != nil {
+	if err := requests.Wait(); err != nil { // the first one
+		r.note("cannot get %s.%s: %v: reasons are unknown", r.resource(), metricsv1.GroupName, err)
+	}
+	hasReason := func(o *row) bool { return o.Missing[noMetrics] == 0 } // metrics-server has none
+	if len(missing) > maxReasons && slices.ContainsFunc(missing[:maxReasons], hasReason) {
 		r.note("%d %s have no metrics: the reasons of %d were read", len(missing), r.resource(), maxReasons)
 	}
 }

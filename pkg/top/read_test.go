@@ -474,6 +474,29 @@ func TestServers(t *testing.T) {
 	}
 }
 
+// TestNoReasons checks that a failed GET of a reason is reported, and that there is no line about reasons that a server
+// does not have.
+func TestNoReasons(t *testing.T) {
+	const pod = metricsV1 + "namespaces/shop/pods/web-6f9c7d5b8d-q7d2m"
+	for _, refused := range []*sim.Refusal{sim.Refuse(403, metav1.StatusReasonForbidden, "no"),
+		sim.Refuse(503, metav1.StatusReasonServiceUnavailable, "it is down")} {
+		w := newWorld().shop()
+		w.Refusals[pod] = *refused
+		out, errOut, complete := w.top(t)
+		if complete || !strings.HasPrefix(errOut, "cannot get pods.metrics.k8s.io: "+refused.Message) ||
+			strings.Count(errOut, "\n") != 1 || !strings.Contains(out, noMetrics) {
+			t.Errorf("got %t, %q\n%s", complete, errOut, out)
+		}
+	}
+	w := newWorld()
+	for i := range maxReasons + 1 {
+		w.pod("shop", fmt.Sprintf("p%d", i), "", "", container("app", "", ""))
+	}
+	if _, errOut, complete := w.top(t); !complete || errOut != "" {
+		t.Errorf("metrics-server: got %t, %q", complete, errOut)
+	}
+}
+
 // TestPages checks that LISTs are read in pages, and that a bounded number of reasons is read.
 func TestPages(t *testing.T) {
 	w := newWorld()
