@@ -284,6 +284,8 @@ func TestBroken(t *testing.T) {
 			oomKilled.Reason, "more memory", ""},
 		{"memory, ready again", func(w *world) { w.inCluster(1, serverPod(true, oom)) }, "pods", Warning, oomKilled.Reason,
 			"last at", ""},
+		{"memory, one of two ready again", func(w *world) { w.inCluster(2, serverPod(true, oom), serverPod(false, oom)) },
+			"pods", Failed, oomKilled.Reason, "last at", ""},
 		{"waiting", func(w *world) { w.inCluster(1, serverPod(false, waiting("CreateContainerConfigError", "no secret"))) },
 			"pods", Failed, containerWaiting.Reason, "no secret", ""},
 		{"pod not ready", func(w *world) { w.inCluster(1, serverPod(false, corev1.ContainerStatus{})) },

@@ -259,13 +259,12 @@ func (d *doctor) checkPods(ctx context.Context, c Check) []Check {
 		}
 		if problem, seen := podProblem(pod); problem.Reason != "" {
 			failing.Add(problem.Reason, pod.Namespace+"/"+pod.Name, func() []Check {
-				status := Failed
-				if problem == oomKilled && isReady(pod) {
-					status = Warning
-				}
 				problem = problem.named("POD", pod.Namespace, pod.Name).named("NODE", "", pod.Spec.NodeName)
-				return c.With(status, problem, "%s", seen)
+				return c.Warn(problem, "%s", seen)
 			})
+			if problem.Reason != oomKilled.Reason || !isReady(pod) {
+				failing[problem.Reason].Status = Failed
+			}
 		}
 	}
 	if len(failing) > 0 {
