@@ -61,7 +61,7 @@ func (d *doctor) checkAPIServer(ctx context.Context, c Check) []Check {
 	switch c.last = true; {
 	case apierrors.IsUnauthorized(err), err != nil && strings.Contains(err.Error(), `"system:anonymous"`):
 		return c.Fail(unauthorizedUser, "%s does not accept the credentials of the kubeconfig, or it has none", d.host())
-	case err != nil && !apierrors.IsForbidden(err): // authenticated, and that is enough
+	case err != nil && !apierrors.IsForbidden(err) && !apierrors.IsTooManyRequests(err): // they are authenticated
 		return c.Fail(apiServerUnreachable, "%s cannot be used: %v", d.host(), err)
 	}
 	c.last = false

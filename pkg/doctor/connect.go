@@ -196,6 +196,8 @@ func (d *doctor) nodez(ctx context.Context) (*nodez.Report, []Check) {
 		problem := nodezUnavailable
 		if failed := (*url.Error)(nil); errors.As(err, &failed) {
 			problem = noConnection
+		} else if apierrors.IsTooManyRequests(err) {
+			problem = requestFailed
 		}
 		return nil, c.Skip(problem, "/nodez of kube-vitals cannot be read: %s",
 			strings.ReplaceAll(err.Error(), request.Status.Token, "<token>"))

@@ -179,6 +179,7 @@ func TestBroken(t *testing.T) {
 			}
 		}
 	}
+	tooMany := apierrors.NewTooManyRequestsError("try again later").ErrStatus
 	exporter := func(pods ...nodez.DevicePod) func(*world) {
 		return func(w *world) {
 			w.page.DeviceExporters = []nodez.DeviceExporter{{Name: "dcgm", Namespace: "gpu", PodSelector: "app=x", Pods: pods}}
@@ -327,6 +328,10 @@ func TestBroken(t *testing.T) {
 				Reason:  metav1.StatusReasonServiceUnavailable,
 				Message: "error trying to reach service: x509: certificate signed by unknown authority"}
 		}, "metrics-api", Failed, caBundleForeign.Reason, "GET nodes", ""},
+		{"too many requests", func(w *world) { w.status[metricsV1b1+"pods"] = tooMany },
+			"metrics-api", Warning, RequestFailed, "try again later", ""},
+		{"too many requests of the API server", func(w *world) { w.status["/api"] = tooMany },
+			"api-server", OK, "", "v1.36.3", ""},
 		{"no metrics", func(w *world) { w.objects[metricsV1b1+"nodes"] = metricsList() }, "metrics-api", Failed,
 			noMetrics.Reason, "no metrics of any node", ""},
 		{"no metrics of pods", func(w *world) { w.objects[metricsV1b1+"pods"] = metricsList() }, "metrics-api", Warning,

@@ -264,7 +264,8 @@ func (d *doctor) checkMetricsAPI(ctx context.Context, c Check) []Check {
 	}
 	n, isLate := len(pods.Items)+pods.Metadata.RemainingItemCount, errors.Is(err, context.DeadlineExceeded)
 	switch { // the deadline is that of this machine
-	case isLate || apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot "):
+	case isLate || apierrors.IsTooManyRequests(err) ||
+		apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot "):
 		return c.Denied(err)
 	case err != nil:
 		return c.Fail(serverSymptoms.of(err.Error(), apiServiceUnavailable), "GET %s: %v", kind, err)
