@@ -179,6 +179,12 @@ func TestBroken(t *testing.T) {
 			}
 		}
 	}
+	noSamples := func(r *nodez.Report) {
+		for i := range r.Nodes {
+			n := &r.Nodes[i]
+			n.ClockSkewSeconds, n.SampleAgeSeconds, n.SampleIntervalSeconds = nil, nil, nil
+		}
+	}
 	tooMany := apierrors.NewTooManyRequestsError("try again later").ErrStatus
 	exporter := func(pods ...nodez.DevicePod) func(*world) {
 		return func(w *world) {
@@ -416,6 +422,8 @@ func TestBroken(t *testing.T) {
 			"", "2 of 2 scraped without an error", ""},
 		{"clock", node2(func(n *nodez.Node) { n.ClockSkewSeconds = new(-3600.0) }), "clocks", Warning, clockSkew.Reason,
 			"1 node", "n2 -3600.0s"},
+		{"unknown clocks", func(w *world) { noSamples(w.page) }, "clocks", Skipped, noServer.Reason, "no clock of a node", ""},
+		{"one known clock", node2(func(n *nodez.Node) { n.ClockSkewSeconds = nil }), "clocks", OK, "", "of 1 node is", ""},
 		{"capacity", node2(func(n *nodez.Node) { n.CapacityCores, n.UsedCores = 2, 6.125 }), "capacity", Warning,
 			"above-capacity", "1 node used more cores than the capacity in the status", "n2 6.125 of 2"},
 		{"memory limit", func(w *world) { w.page.Memory.LimitBytes = 64 << 20 }, "memory", Warning, memoryLimit.Reason,
@@ -447,8 +455,11 @@ func TestBroken(t *testing.T) {
 				Cure: reason.Timeout.DescribeExporter().Cure, URL: reason.ExporterURL},
 		}), "devices", Failed, "timeout", "1 of 2 pods of exporter dcgm cannot be read: timeout: deadline exceeded", "n2"},
 		{"engine, memory", engine(nil), "memory", OK, "", "uses 60 MiB; its limit is 1024 MiB", ""},
-		{"engine, clocks", engine(nil), "clocks", OK, "", "no sample is from the future", ""},
-		{"engine, intervals", engine(nil), "scrape-interval", OK, "", "at most 56s apart", ""},
+		{"engine, clocks", engine(nil), "clocks", OK, "", "no sample of 2 nodes is from the future", ""},
+		{"engine, intervals", engine(nil), "scrape-interval", OK, "", "2 nodes are at most 56s apart", ""},
+		{"engine without samples, clocks", engine(noSamples), "clocks", Skipped, noServer.Reason, "no clock of a node", ""},
+		{"engine without samples, intervals", engine(noSamples), "scrape-interval", Skipped, noServer.Reason,
+			"no node has two samples", ""},
 		{"engine, page forbidden", func(w *world) { engine(nil)(w); w.page = nil }, "nodes", OK, "",
 			"2 of 2 have metrics", ""},
 		{"failing engine", engine(func(r *nodez.Report) {

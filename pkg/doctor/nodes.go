@@ -104,10 +104,13 @@ func checkSlow(report *nodez.Report) []Check {
 
 func checkClocks(report *nodez.Report) []Check {
 	c := Check{ID: "clocks", Title: "clocks"}
-	largest := 0.0
+	known, largest := 0, 0.0
 	for _, n := range report.Nodes {
-		skew := n.ClockSkewSeconds
-		if age := n.SampleAgeSeconds; age != nil && *age < 0 {
+		skew, age := n.ClockSkewSeconds, n.SampleAgeSeconds
+		if skew != nil || age != nil {
+			known++
+		}
+		if age != nil && *age < 0 {
 			skew = new(-*age) // at least
 		}
 		if skew == nil {
@@ -122,10 +125,14 @@ func checkClocks(report *nodez.Report) []Check {
 		return c.Warn(clockSkew, "clocks of %s differ from that of kube-vitals by more than %v:", Count(n, "node"),
 			maxClockSkew)
 	}
-	if report.Engine != nil {
-		return c.OK("no sample is from the future; an engine does not tell whether a clock is behind")
+	switch {
+	case known == 0:
+		return c.Skip(noServer, "no clock of a node is known yet")
+	case report.Engine != nil:
+		return c.OK("no sample of %s is from the future; an engine does not show whether a clock is behind",
+			Count(known, "node"))
 	}
-	return c.OK("the largest difference from a node's clock is %.1fs", largest)
+	return c.OK("the largest difference from the clocks of %s is %.1fs", Count(known, "node"), largest)
 }
 
 // checkCapacities finds nodes whose own counters show more CPU usage than the capacity in their status.
@@ -234,17 +241,22 @@ func checkEngine(report *nodez.Report) []Check {
 // checkIntervals finds nodes that are scraped too seldom: the range of the queries must always have two samples.
 func checkIntervals(report *nodez.Report) []Check {
 	c := Check{ID: "scrape-interval", Title: "scrape interval"}
-	longest := report.Engine.WindowSeconds / 2
+	known, longest := 0, report.Engine.WindowSeconds/2
 	for _, n := range report.Nodes {
-		if s := n.SampleIntervalSeconds; s != nil && *s > longest {
-			c.Objects = append(c.Objects, fmt.Sprintf("%s %.0fs", n.Name, *s))
+		if s := n.SampleIntervalSeconds; s != nil {
+			if known++; *s > longest {
+				c.Objects = append(c.Objects, fmt.Sprintf("%s %.0fs", n.Name, *s))
+			}
 		}
 	}
 	if n := len(c.Objects); n > 0 {
 		return c.Warn(scrapeInterval, "samples of %s are more than %.0fs apart, so metrics come late or expire:",
 			Count(n, "node"), longest)
 	}
-	return c.OK("the samples of each node are at most %.0fs apart", longest)
+	if known == 0 {
+		return c.Skip(noServer, "no node has two samples yet")
+	}
+	return c.OK("the samples of %s are at most %.0fs apart", Count(known, "node"), longest)
 }
 
 func (d *doctor) checkMetricsAPI(ctx context.Context, c Check) []Check {
