@@ -422,7 +422,7 @@ func TestBroken(t *testing.T) {
 			"", "2 of 2 scraped without an error", ""},
 		{"clock", node2(func(n *nodez.Node) { n.ClockSkewSeconds = new(-3600.0) }), "clocks", Warning, clockSkew.Reason,
 			"1 node", "n2 -3600.0s"},
-		{"unknown clocks", func(w *world) { noSamples(w.page) }, "clocks", Skipped, noServer.Reason, "no clock of a node", ""},
+		{"unknown clocks", func(w *world) { noSamples(w.page) }, "clocks", Skipped, noServer.Reason, "no clock of", ""},
 		{"one known clock", node2(func(n *nodez.Node) { n.ClockSkewSeconds = nil }), "clocks", OK, "", "of 1 node is", ""},
 		{"capacity", node2(func(n *nodez.Node) { n.CapacityCores, n.UsedCores = 2, 6.125 }), "capacity", Warning,
 			"above-capacity", "1 node used more cores than the capacity in the status", "n2 6.125 of 2"},
@@ -457,7 +457,7 @@ func TestBroken(t *testing.T) {
 		{"engine, memory", engine(nil), "memory", OK, "", "uses 60 MiB; its limit is 1024 MiB", ""},
 		{"engine, clocks", engine(nil), "clocks", OK, "", "no sample of 2 nodes is from the future", ""},
 		{"engine, intervals", engine(nil), "scrape-interval", OK, "", "2 nodes are at most 56s apart", ""},
-		{"engine without samples, clocks", engine(noSamples), "clocks", Skipped, noServer.Reason, "no clock of a node", ""},
+		{"engine without samples, clocks", engine(noSamples), "clocks", Skipped, noServer.Reason, "no clock of", ""},
 		{"engine without samples, intervals", engine(noSamples), "scrape-interval", Skipped, noServer.Reason,
 			"no node has two samples", ""},
 		{"engine, page forbidden", func(w *world) { engine(nil)(w); w.page = nil }, "nodes", OK, "",
@@ -817,11 +817,17 @@ func TestCommands(t *testing.T) {
 			w.inCluster(1, pod)
 		}
 	}
+	crash := serverPod(false, corev1.ContainerStatus{State: corev1.ContainerState{
+		Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}})
+	crash.Status.ContainerStatuses[0].Name = "proxy" // not the first container
 	for name, tt := range map[string]struct {
 		prepare  func(*world)
 		id       string
 		commands []string
 	}{
+		"crash of a container": {func(w *world) { w.inCluster(1, crash) }, "pods", []string{
+			"kubectl --namespace kube-system describe pod kube-vitals-x",
+			"kubectl --namespace kube-system logs kube-vitals-x --tail=20 --previous --container=proxy"}},
 		"terminating namespace": {terminating, "service", []string{
 			"kubectl delete apiservice v1beta1.metrics.k8s.io v1.metrics.k8s.io",
 			"kubectl wait --for=delete namespace/kube-system"}},

@@ -81,7 +81,7 @@ var (
 	nodeOrGate     = Problem{"pod-or-node-not-ready", // a node that is not ready returns no logs
 		"see the conditions of both:\nkubectl describe node NODE\nkubectl --namespace NAMESPACE describe pod POD"}
 	oomKilled         = Problem{"oom-killed", "raise resources.limits.memory; docs/install.md has sizes"}
-	crashLoop         = Problem{"crash-loop", describe + " --previous"}
+	crashLoop         = Problem{"crash-loop", describe + " --previous --container=CONTAINER"}
 	imagePull         = Problem{"image-pull", "check image and imagePullSecrets, and that the node can reach the registry"}
 	containerWaiting  = Problem{"container-waiting", describe}
 	unschedulable     = Problem{"unschedulable", "make room, or change the pod's nodeSelector, tolerations or requests"}

@@ -287,7 +287,7 @@ func podProblem(pod *corev1.Pod) (p Problem, seen string) {
 			if last != nil {
 				seen += fmt.Sprintf("; it exits with %d", last.ExitCode)
 			}
-			return crashLoop, seen
+			return crashLoop.named("CONTAINER", "", s.Name), seen
 		case strings.Contains(waiting.Reason, "Image"):
 			return imagePull, fmt.Sprintf("image %s: %s: %s", s.Image, waiting.Reason, waiting.Message)
 		default:
