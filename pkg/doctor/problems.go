@@ -57,8 +57,8 @@ var (
 		"let the API server connect to the pods: check firewalls and NetworkPolicies for the port of the container; " +
 			"where it has no route to pods, set hostNetwork.enabled"}
 	tlsNotVerified = Problem{"tls-not-verified",
-		"set spec.insecureSkipTLSVerify to false and spec.caBundle to the CA of the certificate, which kube-vitals does " +
-			"itself with --tls-secret: now any server that answers in place of this one is believed"}
+		"remove spec.insecureSkipTLSVerify and set spec.caBundle to the CA of the certificate, in one patch: now any " +
+			"server that answers in place of this one is believed. With --tls-secret, kube-vitals writes later caBundles"}
 	caBundleForeign = Problem{"ca-bundle-foreign",
 		"write the CA of the served certificate into spec.caBundle; with --tls-secret, kube-vitals does it itself if it " +
 			"has the permissions; find out what changed it:\n" +
