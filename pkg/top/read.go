@@ -65,24 +65,27 @@ func (r *reader) note(format string, args ...any) {
 }
 
 // where returns the scope of a LIST, as the end of a sentence.
-func (r *reader) where(resource string) string {
+func (c *Config) where(resource string) string {
 	switch {
 	case strings.HasPrefix(resource, Nodes):
 		return ""
-	case r.Namespace == "":
+	case c.Namespace == "":
 		return " in all namespaces"
 	}
-	return fmt.Sprintf(" in namespace %q", r.Namespace)
+	return fmt.Sprintf(" in namespace %q", c.Namespace)
 }
 
-// failed notes why a LIST has failed, if it has, and what follows from that. It returns the error.
+// failed notes why a LIST has failed, if it has, and what follows from that. It returns the error with what has failed.
 func (r *reader) failed(err error, resource, effect string) error {
+	if err == nil {
+		return nil
+	}
 	if apierrors.IsForbidden(err) {
 		r.note("you cannot list %s%s: %s", resource, r.where(resource), effect)
-	} else if err != nil {
+	} else {
 		r.note("cannot list %s%s: %v: %s", resource, r.where(resource), err, effect)
 	}
-	return err
+	return fmt.Errorf("cannot list %s%s: %w", resource, r.where(resource), err)
 }
 
 // pods returns what is needed of the pods: all or, with an error, none.

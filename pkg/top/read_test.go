@@ -262,7 +262,10 @@ func TestForbidden(t *testing.T) {
 	}
 	w := newWorld().shop()
 	w.Forbid("", "")
-	if out, errOut, _ := w.top(t); out != "" || !strings.HasPrefix(errOut, "error: ") {
+	const podsError, usageError = "error: cannot list pods in namespace \"shop\": ",
+		"\ncannot list pods.metrics.k8s.io in namespace \"shop\": "
+	if out, errOut, _ := w.top(t); out != "" || !strings.HasPrefix(errOut, podsError) ||
+		!strings.Contains(errOut, usageError) {
 		t.Errorf("without permissions: got %q, %q", out, errOut)
 	}
 }
@@ -385,7 +388,11 @@ func TestEmpty(t *testing.T) {
 			t.Errorf("%s: got %s%s", kind, out, errOut)
 		}
 		w.config.Output = ""
-		if out, errOut, _ := w.top(t); out != "" || errOut != "there are no "+kind+"\n" {
+		want := "there are no pods in namespace \"shop\"\n"
+		if kind == Nodes {
+			want = "there are no nodes\n"
+		}
+		if out, errOut, _ := w.top(t); out != "" || errOut != want {
 			t.Errorf("%s: got %q, %q", kind, out, errOut)
 		}
 	}

@@ -116,8 +116,8 @@ func (c *Config) print(r *report) (err error) {
 		}
 	default:
 		if len(r.Items) == 0 {
-			if len(c.Names) == 0 { // else Unread has each
-				fmt.Fprintf(c.ErrOut, "there are no %s\n", c.Kind)
+			if len(c.Names) == 0 { // else Unread has each. Rows of what has no pods do not exist.
+				fmt.Fprintf(c.ErrOut, "there are no %s%s\n", c.resource(), c.where(c.resource()))
 			}
 			return nil
 		}
