@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -119,7 +118,7 @@ func (o *options) run(ctx context.Context, examine examiner) error {
 	if err := o.complete(); err != nil {
 		return err
 	}
-	screen := terminal.Of(o.out, runtime.GOOS, os.Getenv)
+	screen := terminal.Of(o.out)
 	printer := &doctor.Printer{Out: o.out, Terminal: screen.Size != nil, Color: screen.Color, All: o.all}
 	if o.output == "text" {
 		o.config.Start, o.config.Done = printer.Start, printer.Done

@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
-	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -72,7 +70,7 @@ func (o *options) topCommand() *cobra.Command {
 		}
 		debug.SetGCPercent(gcPercent)
 		client.Timeout, client.UserAgent = timeout, "kube-vitals-top/"+version
-		c.Client, c.ErrOut, c.Screen = client, cmd.ErrOrStderr(), terminal.Of(o.out, runtime.GOOS, os.Getenv)
+		c.Client, c.ErrOut, c.Screen = client, cmd.ErrOrStderr(), terminal.Of(o.out)
 		complete, err := top.Run(cmd.Context(), *c)
 		if err == nil && !complete {
 			o.code = exitBroken

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"unicode"
 	"unicode/utf16"
@@ -25,13 +26,13 @@ type Screen struct {
 	Color bool
 }
 
-// Of returns the Screen of an output. goos is runtime.GOOS, and getenv is os.Getenv.
-func Of(out io.Writer, goos string, getenv func(string) string) Screen {
+// Of returns the Screen of an output.
+func Of(out io.Writer) Screen {
 	file, ok := out.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) || !hasEscapes(goos, getenv) {
+	if !ok || !term.IsTerminal(int(file.Fd())) || !hasEscapes(runtime.GOOS, os.Getenv) {
 		return Screen{}
 	}
-	return Screen{Color: getenv("NO_COLOR") == "", Size: func() (width, height int) {
+	return Screen{Color: os.Getenv("NO_COLOR") == "", Size: func() (width, height int) {
 		width, height, err := term.GetSize(int(file.Fd()))
 		if err != nil || width <= 0 || height <= 0 {
 			return 80, 24

@@ -23,7 +23,7 @@ func TestEscapes(t *testing.T) {
 			t.Errorf("%+v: got %t", tt, got)
 		}
 	}
-	if got := Of(&bytes.Buffer{}, "linux", func(string) string { return "xterm" }); got.Size != nil || got.Color {
+	if got := Of(&bytes.Buffer{}); got.Size != nil || got.Color {
 		t.Errorf("a buffer is a terminal: %+v", got)
 	}
 }

@@ -109,7 +109,7 @@ func requireCredentials(
 		if err != nil {                                  // the library would log each
 			logFailed.Do(func() {
 				klog.ErrorS(nil, "Unable to authenticate a request (logged once in 10 seconds)",
-					"client", AddressOf(r.RemoteAddr), "err", fmt.Sprintf("%.*s", maxErrorLength, err))
+					"client", addressOf(r.RemoteAddr), "err", fmt.Sprintf("%.*s", maxErrorLength, err))
 			})
 			return nil, false, nil //nolint:nilerr // it is logged, and the client gets 401
 		}

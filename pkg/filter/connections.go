@@ -76,7 +76,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: accepted, listener: l, address: AddressOf(accepted.RemoteAddr().String())}
+	c := &conn{Conn: accepted, listener: l, address: addressOf(accepted.RemoteAddr().String())}
 	l.mu.Lock()
 	if c.client = l.clients[c.address]; c.client == nil {
 		c.client = &client{}
@@ -87,9 +87,9 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// AddressOf returns the part of an address with a port that one client has: an address of IPv4, or a network of IPv6
+// addressOf returns the part of an address with a port that one client has: an address of IPv4, or a network of IPv6
 // with 64 bits. Texts without an address are equal.
-func AddressOf(text string) netip.Prefix {
+func addressOf(text string) netip.Prefix {
 	at, _ := netip.ParseAddrPort(text)
 	address := at.Addr().Unmap().WithZone("")
 	prefix, _ := address.Prefix(min(64, address.BitLen()))

@@ -54,7 +54,7 @@ func shareTokenReviews(next authenticator.Request) authenticator.Request {
 		hash := maphash.String(seed, bearerToken(header)) // not of the header: many have the same token
 		name, isKnown := known.Get(hash)
 		if !isKnown || protocol != "" {
-			name = "address " + AddressOf(r.RemoteAddr).String()
+			name = "address " + addressOf(r.RemoteAddr).String()
 		}
 		done, err := turns.Take(r.Context(), name.(string))
 		if err != nil {

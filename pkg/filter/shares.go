@@ -15,7 +15,7 @@ import (
 func WithShares(next http.Handler, n int64) http.Handler {
 	named, anonymous := fair.NewPool(n), fair.NewPool(n)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		responses, client := anonymous, AddressOf(r.RemoteAddr).String()
+		responses, client := anonymous, addressOf(r.RemoteAddr).String()
 		if u, ok := request.UserFrom(r.Context()); ok && u.GetName() != user.Anonymous {
 			responses, client = named, fair.UserOf(u)
 		}

@@ -92,21 +92,6 @@ type Config struct {
 	Authorize func(*http.Request) int
 }
 
-// BearerToken returns a Config.Authorize that requires a token. It returns 401 without a token, and
-// 403 for another one.
-func BearerToken(want string) func(*http.Request) int {
-	return func(r *http.Request) int {
-		switch token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); {
-		case !ok:
-			return http.StatusUnauthorized
-		case token != want:
-			return http.StatusForbidden
-		default:
-			return http.StatusOK
-		}
-	}
-}
-
 // Kubelet is one fake kubelet. Its methods are safe for concurrent use.
 type Kubelet struct {
 	name string

@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// Interval is the shortest time between two reads by Get. Files are small and cached by the system, and
+// interval is the shortest time between two reads by Get. Files are small and cached by the system, and
 // comparing their content is more reliable than comparing their modification times.
-const Interval = 5 * time.Second
+const interval = 5 * time.Second
 
 // Value is a value that is parsed from files, and parsed again when they change. Its methods read the files,
 // so there is nothing to start or stop. They are safe for concurrent use.
@@ -61,7 +61,7 @@ func (v *Value[T]) Get() (value T, version int) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if time.Since(v.readAt) >= Interval {
+	if time.Since(v.readAt) >= interval {
 		_ = v.reload() // it has reported the error
 	}
 	return v.value, v.version

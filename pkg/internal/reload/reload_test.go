@@ -48,15 +48,15 @@ func TestReload(t *testing.T) {
 		}{
 			{"1", 0, "1", 0, 0, false},
 			{"2", 0, "1", 0, 0, false}, // too early
-			{"2", Interval, "2", 1, 1, false},
-			{"2", Interval, "2", 1, 1, false},
-			{"bad", Interval, "2", 1, 2, true},
-			{"bad", Interval, "2", 1, 2, true},
-			{"2", Interval, "2", 1, 3, false},
-			{"", Interval, "2", 1, 4, true},
-			{"", Interval, "2", 1, 4, true},
-			{"2", Interval, "2", 1, 5, false},
-			{"3", Interval, "3", 2, 6, false},
+			{"2", interval, "2", 1, 1, false},
+			{"2", interval, "2", 1, 1, false},
+			{"bad", interval, "2", 1, 2, true},
+			{"bad", interval, "2", 1, 2, true},
+			{"2", interval, "2", 1, 3, false},
+			{"", interval, "2", 1, 4, true},
+			{"", interval, "2", 1, 4, true},
+			{"2", interval, "2", 1, 5, false},
+			{"3", interval, "3", 2, 6, false},
 		} {
 			write(step.content)
 			if step.content == "" {
