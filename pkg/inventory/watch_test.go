@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -79,7 +78,7 @@ func TestNodesAreSyncedLast(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	running.Go(func() { w.reflector.RunWithContext(ctx) })
-	eventually(t, "the nodes", func() bool { return w.synced() == nil })
+	testenv.Eventually(t, "the nodes", func() bool { return w.synced() == nil })
 	if want := []string{"set a 1", "set b 2"}; !slices.Equal(targets.calls, want) {
 		t.Errorf("calls %q, want %q", targets.calls, want)
 	}
@@ -196,16 +195,6 @@ func writeExpired(w http.ResponseWriter) {
 		`"message":"too old"}`)
 }
 
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(testenv.Patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if condition() {
-			return
-		}
-	}
-	t.Fatalf("timed out waiting for %s", what)
-}
-
 func TestPodsAreListedInPages(t *testing.T) {
 	api, all, pages := sim.NewAPI(), make([]corev1.Pod, podsPerPage+20), 0
 	for i := range all {
@@ -227,7 +216,7 @@ func TestPodsAreListedInPages(t *testing.T) {
 		pages++
 		return false
 	})
-	eventually(t, "the pods", func() bool { return w.PodsSynced() == nil })
+	testenv.Eventually(t, "the pods", func() bool { return w.PodsSynced() == nil })
 	for i := range all {
 		want, err := NewObject(&all[i])
 		must(t, err)
@@ -287,7 +276,7 @@ func TestPodsAreListedAfterFailures(t *testing.T) {
 				test.fail(w, r)
 				return true
 			})
-			eventually(t, "the failure", func() bool { return w.pods.lastError.Load() != nil })
+			testenv.Eventually(t, "the failure", func() bool { return w.pods.lastError.Load() != nil })
 			const list = "the API server has not returned the list of pods yet: "
 			if err := w.PodsSynced(); err == nil || !strings.HasPrefix(err.Error(), list) ||
 				!strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "https://") {
@@ -297,7 +286,7 @@ func TestPodsAreListedAfterFailures(t *testing.T) {
 				t.Errorf("got %d pods of a list that failed", index.Len())
 			}
 			healed.Store(true)
-			eventually(t, "the pods", func() bool { return w.PodsSynced() == nil && index.Len() == 2 })
+			testenv.Eventually(t, "the pods", func() bool { return w.PodsSynced() == nil && index.Len() == 2 })
 		})
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/internal/sim/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -161,7 +162,7 @@ func TestConnectionsAreClosed(t *testing.T) {
 	}
 	open := func(k *fakeKubelet, n int64) {
 		t.Helper()
-		eventually(t, fmt.Sprintf("%d open connections", n), func() bool { return k.open.Load() == n })
+		testenv.Eventually(t, fmt.Sprintf("%d open connections", n), func() bool { return k.open.Load() == n })
 	}
 	fetch(first.node("n7"))
 	fetch(first.node("n8"))
@@ -206,5 +207,5 @@ func TestForgetDuringFetch(t *testing.T) {
 	if err := <-result; err != nil {
 		t.Error(err)
 	}
-	eventually(t, "the connection to be closed", func() bool { return k.open.Load() == 0 })
+	testenv.Eventually(t, "the connection to be closed", func() bool { return k.open.Load() == 0 })
 }

@@ -253,16 +253,6 @@ func compress(text []byte) []byte {
 	return b.Bytes()
 }
 
-// eventually waits until a condition holds.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(testenv.Patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("timed out waiting for %s", what)
-		}
-	}
-}
-
 // forServerAuth returns a certificate for the node's name and 127.0.0.1.
 func forServerAuth(ca *kubelettest.CA, node string) *tls.Certificate {
 	certificate := ca.Issue([]string{node}, loopback)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/internal/sim/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
@@ -188,7 +189,7 @@ func TestNothingIsSentBeforeThePin(t *testing.T) {
 			i := newImpostor(t, kubelettest.KubeletSigned("n7"))
 			pins := newPins()
 			pins.before = func() error {
-				eventually(t, "the handshake", func() bool {
+				testenv.Eventually(t, "the handshake", func() bool {
 					accepted, _ := i.record(0, "")
 					return accepted == 1
 				})
@@ -252,7 +253,7 @@ func TestPinEnds(t *testing.T) {
 	if got := pins.get("n7", "u2"); got != key {
 		t.Errorf("%q is pinned for the new Node", got)
 	}
-	eventually(t, "old connections to be closed", func() bool { return k.open.Load() == 1 })
+	testenv.Eventually(t, "old connections to be closed", func() bool { return k.open.Load() == 1 })
 }
 
 // TestPinsDoNotDelayOthers blocks the pin of one node: it holds no permit.

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kube-vitals/kube-vitals/internal/sim/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -87,7 +88,7 @@ func TestFetchStorageDelaysNothing(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "all requests to hang", func() bool { return waiting.Load() == hanging })
+	testenv.Eventually(t, "all requests to hang", func() bool { return waiting.Load() == hanging })
 	if n := k.opened.Load(); n != hanging {
 		t.Errorf("got %d connections, want %d", n, hanging)
 	}
@@ -100,5 +101,5 @@ func TestFetchStorageDelaysNothing(t *testing.T) {
 	}
 	close(release)
 	group.Wait()
-	eventually(t, "one connection to each node", func() bool { return k.open.Load() == hanging })
+	testenv.Eventually(t, "one connection to each node", func() bool { return k.open.Load() == hanging })
 }

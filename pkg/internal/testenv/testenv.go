@@ -17,6 +17,16 @@ import (
 // by itself. Only a test that fails waits so long, so it is out of reach of a busy machine.
 const Patience = 10 * time.Minute
 
+// Eventually waits until a condition holds. It polls it, so it does not depend on the order of events.
+func Eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(Patience); !condition(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("timed out waiting for %s", what)
+		}
+	}
+}
+
 // CPUTime returns the CPU time of all threads of the process, including garbage collection. It depends
 // less on other processes than elapsed time does.
 func CPUTime(t testing.TB) time.Duration {
