@@ -40,7 +40,7 @@ func TestBodiesThatDoNotCome(t *testing.T) {
 			l := NewListener(listener, time.Hour, time.Hour, 1<<30)
 			server := &http.Server{MaxHeaderBytes: 1 << 20, Handler: WithRequestLimits(
 				http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), &genericapiserver.Config{},
-				func() []string { return []string{"/livez"} },
+				func() []string { return []string{"/livez"} }, nil,
 			)}
 			go server.Serve(l)
 			defer server.Close()
@@ -77,7 +77,7 @@ func TestBodiesHaveADeadline(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				listener := make(testenv.Listener)
 				h := WithRequestLimits(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { io.ReadAll(r.Body) }),
-					&genericapiserver.Config{}, func() []string { return []string{"/livez"} })
+					&genericapiserver.Config{}, func() []string { return []string{"/livez"} }, nil)
 				server := &http.Server{Handler: h}
 				go server.Serve(NewListener(listener, maxReadTime, time.Hour, 1<<30))
 				defer server.Close()

@@ -263,7 +263,7 @@ func serveTLSWith(t *testing.T, config *genericapiserver.Config, next http.Handl
 	t.Helper()
 	server := &http.Server{
 		MaxHeaderBytes: 1 << 20, IdleTimeout: time.Hour, Handler: WithRequestLimits(next, config,
-			func() []string { return []string{"/livez"} }),
+			func() []string { return []string{"/livez"} }, nil),
 		TLSConfig: &tls.Config{
 			Certificates: []tls.Certificate{kubelettest.NewCA().Issue(nil, []net.IP{net.IPv4(127, 0, 0, 1)})},
 			ClientAuth:   tls.RequestClientCert, NextProtos: []string{"http/1.1"},

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	genericapiserver "k8s.io/apiserver/pkg/server"
+
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 )
 
@@ -15,7 +17,8 @@ import (
 func TestDrain(t *testing.T) {
 	shutdown := make(chan struct{})
 	empty := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	server := httptest.NewServer(WithDrain(empty, shutdown))
+	server := httptest.NewServer(
+		WithRequestLimits(empty, &genericapiserver.Config{}, func() []string { return nil }, shutdown))
 	defer server.Close()
 	// send reports whether a connection was used again, and whether the response says that it ends.
 	send := func() (isUsed, ends bool) {

@@ -132,7 +132,7 @@ func TestCertificatesAreLimited(t *testing.T) {
 		config.Authentication.RequestHeaderConfig = &authenticatorfactory.RequestHeaderConfig{CAContentProvider: cas}
 		passed := 0
 		h := WithRequestLimits(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed++ }), config,
-			func() []string { return []string{"/livez"} })
+			func() []string { return []string{"/livez"} }, nil)
 		dialed := make(chan net.Conn, 1)
 		conn := accept(t, NewListener(testenv.Listener(dialed), time.Hour, time.Hour, 1<<30), dialed, "10.0.0.1:1")
 		ctx := context.WithValue(t.Context(), http.LocalAddrContextKey, conn.LocalAddr())

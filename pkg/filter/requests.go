@@ -51,22 +51,32 @@ const (
 )
 
 // WithRequestLimits returns a handler that rejects what no client needs before the library parses, logs or counts
-// anything: long requests, other paths than those that are served, and methods that write. So no text of a
-// client without credentials gets into logs, labels of metrics or caches. The paths are those that are listed at the
+// anything: long requests, other paths than those that are served, methods that write, and impersonation. So no text of
+// a client without credentials gets into logs, labels of metrics or caches. The paths are those that are listed at the
 // first request, and those below metrics.k8s.io, /openapi/v3 and /debug.
 //
 // Requests count as their connection does, see Listener. Only the front proxy does not count, whose certificate is
 // verified as in authentication: all users share its connections, and another filter counts their requests. Connections
 // of others end with the first response, and so do those of long requests: what net/http keeps of one request, or has
 // read of the next one, is not known.
-func WithRequestLimits(next http.Handler, config *genericapiserver.Config, listed func() []string) http.Handler {
-	return &requestLimits{next: next, isFrontProxy: frontProxy(config), listed: sync.OnceValue(listed)}
+//
+// Once shutdown is closed, each connection ends with its next response. The API server's aggregation layer keeps its
+// connections, and would send requests here until the library rejects them. This way it reconnects to another replica
+// during --shutdown-delay-duration, while this one still serves. The library has no such option: it keeps connections
+// during the delay.
+func WithRequestLimits(
+	next http.Handler, config *genericapiserver.Config, listed func() []string, shutdown <-chan struct{},
+) http.Handler {
+	return &requestLimits{
+		next: next, isFrontProxy: frontProxy(config), listed: sync.OnceValue(listed), shutdown: shutdown,
+	}
 }
 
 type requestLimits struct {
 	next         http.Handler
 	isFrontProxy authenticator.Request
 	listed       func() []string
+	shutdown     <-chan struct{}
 }
 
 // frontProxy returns an authenticator of requests with the front proxy's certificate.
@@ -99,10 +109,11 @@ func (l *requestLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r.Trailer = nil // its names refer to the text of the header
 	err := l.check(r, headers)
-	// All limits but those of paths and methods are of sizes.
-	isLong := err != nil && err.ErrStatus.Code != http.StatusNotFound && err.ErrStatus.Code != http.StatusMethodNotAllowed
+	// All other limits are of sizes.
+	isLong := err != nil && !slices.Contains(
+		[]int32{http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed}, err.ErrStatus.Code)
 	isCounted := conn != nil && !conn.trusted.Load()
-	if isLong || isCounted {
+	if isLong || isCounted || l.isDraining() {
 		w.Header().Set("Connection", "close")
 	}
 	if r.ContentLength != 0 {
@@ -117,6 +128,16 @@ func (l *requestLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if isCounted { // until the response is sent, it and the request take memory
 		_ = http.NewResponseController(w).Flush()
+	}
+}
+
+// isDraining reports whether the server shuts down.
+func (l *requestLimits) isDraining() bool {
+	select {
+	case <-l.shutdown:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -185,6 +206,9 @@ func (l *requestLimits) check(r *http.Request, headers int) *apierrors.StatusErr
 		status, why = http.StatusMethodNotAllowed, "the API is read-only"
 	case isFlag(r) && (r.ContentLength < 0 || r.ContentLength > maxBody):
 		status, why = http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", maxBody)
+	case impersonates(r):
+		status = http.StatusForbidden
+		why = "kube-vitals does not impersonate: send requests with Impersonate headers to the API server"
 	default:
 		return nil
 	}
@@ -204,6 +228,18 @@ func elements(r *http.Request) (n int) {
 		}
 	}
 	return n
+}
+
+// impersonates reports whether a request has Impersonate headers. The API server resolves these before it sends a
+// request here. The library would need an access review for each user that a client names, before it limits what the
+// client has in flight.
+func impersonates(r *http.Request) bool {
+	for name := range r.Header { // in the canonical form, as the library reads them
+		if strings.HasPrefix(name, "Impersonate-") {
+			return true
+		}
+	}
+	return false
 }
 
 // isServed reports whether a request of the path can have another status than 404.

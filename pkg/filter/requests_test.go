@@ -28,7 +28,7 @@ const podsPath = "/apis/metrics.k8s.io/v1/pods"
 func TestRequestLimits(t *testing.T) {
 	var passed *http.Request
 	h := WithRequestLimits(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { passed = r }),
-		&genericapiserver.Config{}, func() []string { return []string{"/metrics", "/livez", "/livez/ping", "/apis"} })
+		&genericapiserver.Config{}, func() []string { return []string{"/metrics", "/livez", "/livez/ping", "/apis"} }, nil)
 	long := func(n int) string { return strings.Repeat("x", n) }
 	for _, test := range []struct {
 		method, target, body string
@@ -51,7 +51,11 @@ func TestRequestLimits(t *testing.T) {
 		{target: podsPath + "?labelSelector=a" + strings.Repeat(",a", maxElements)},
 		{target: "/livez", header: http.Header{"X": {long(maxHeaders - 100)}}},
 		{target: podsPath, body: "x"},
+		{target: podsPath, header: http.Header{"X-Impersonate-User": {"a"}}},
 
+		{target: podsPath, header: http.Header{"Impersonate-User": {""}}, want: 403},
+		{target: "/livez", header: http.Header{"Impersonate-Extra-A%2fb": {"a"}}, want: 403},
+		{target: "/livez/x", header: http.Header{"Impersonate-User": {"a"}}, want: 404},
 		{target: "/livez/x", want: 404},
 		{target: "/livez//", want: 404},
 		{target: "/apis/apps/v1/pods", want: 404},

@@ -81,11 +81,10 @@ func (a *assembly) addFilters(config *genericapiserver.Config, required readines
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
 		handler = api.WithResponseMemory(handler, codecs, responseMemory(memoryLimit()))
 		handler = genericapiserver.DefaultBuildHandlerChain(handler, config)
-		handler = filter.WithoutImpersonation(handler, codecs)
 		handler = rejectUntilServing(handler, required, codecs)
-		handler = filter.WithRequestLimits(handler, config, func() []string { return a.api.ListedPaths() })
-		handler = filter.WithDeadline(handler, config.RequestTimeout, writeTime)
-		return filter.WithDrain(handler, config.ShutdownInitiatedNotify())
+		handler = filter.WithRequestLimits(
+			handler, config, func() []string { return a.api.ListedPaths() }, config.ShutdownInitiatedNotify())
+		return filter.WithDeadline(handler, config.RequestTimeout, writeTime)
 	}
 }
 
