@@ -261,7 +261,11 @@ func (c *conn) Write(p []byte) (int, error) {
 	if err := c.Conn.SetWriteDeadline(deadline); err != nil {
 		return 0, err
 	}
-	return c.Conn.Write(p)
+	n, err := c.Conn.Write(p)
+	if err != nil { // else TLS would wait for 5 seconds to send its last alert
+		_ = c.Close()
+	}
+	return n, err
 }
 
 // localAddr is the local address of a conn, and refers to it: servers have it in the context of each request.

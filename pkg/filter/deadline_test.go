@@ -2,81 +2,24 @@ package filter
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/kube-vitals/kube-vitals/internal/sim/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 )
 
-// slowWriter is a client that needs some time for each write, and notes its deadlines.
-type slowWriter struct {
-	*httptest.ResponseRecorder
-	start     time.Time
-	each      time.Duration
-	deadlines []time.Duration // since the start
-}
-
-func (w *slowWriter) SetWriteDeadline(t time.Time) error {
-	w.deadlines = append(w.deadlines, t.Sub(w.start))
-	return nil
-}
-
-func (w *slowWriter) Write(p []byte) (int, error) {
-	time.Sleep(w.each)
-	return w.ResponseRecorder.Write(p)
-}
-
-// TestWriteDeadlines checks that deadlines follow the progress of a response up to a limit.
-func TestWriteDeadlines(t *testing.T) {
-	const list = "/apis/metrics.k8s.io/v1/pods"
-	for name, test := range map[string]struct {
-		path   string
-		bytes  int
-		each   time.Duration // that a write takes
-		starts time.Duration // when the response begins
-		want   []time.Duration
-	}{
-		"short":        {list, 100, time.Second, 3 * time.Second, []time.Duration{13 * time.Second}},
-		"empty":        {list, 0, time.Second, 0, []time.Duration{10 * time.Second}},
-		"a full piece": {list, pieceSize, time.Second, 0, []time.Duration{10 * time.Second}},
-		"pieces": {list, 2*pieceSize + 1, 9 * time.Second, 0,
-			[]time.Duration{10 * time.Second, 19 * time.Second, 28 * time.Second}},
-		"too slow": {list, 3 * pieceSize, 25 * time.Second, 30 * time.Second,
-			[]time.Duration{40 * time.Second, 65 * time.Second, 70 * time.Second}},
-		"a watch":   {list + "?watch=1", 100, 0, 0, []time.Duration{10 * time.Second}},
-		"a profile": {"/debug/pprof/profile", 100, 0, 30 * time.Second, []time.Duration{40 * time.Second}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				body := strings.Repeat("x", test.bytes)
-				h := WithDeadline(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-					time.Sleep(test.starts)
-					if n, err := io.WriteString(w, body); n != len(body) || err != nil {
-						t.Errorf("got %d, %v", n, err)
-					}
-				}), time.Minute, MaxWriteTime)
-				w := &slowWriter{ResponseRecorder: httptest.NewRecorder(), start: time.Now(), each: test.each}
-				h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, test.path, nil))
-				if !slices.Equal(w.deadlines, test.want) || w.Body.String() != body {
-					t.Errorf("got %d bytes and the deadlines %v, want %d and %v", w.Body.Len(), w.deadlines, len(body), test.want)
-				}
-			})
-		})
-	}
-}
-
-// TestStalledResponses checks when a response without an end is given up that a client of HTTP/1 does
-// not read, and that the deadline of a response does not affect the next one on its connection.
+// TestStalledResponses checks when a response without an end is given up that a client does not read, or reads byte by
+// byte, and that the deadline of a response does not affect the next one on its connection.
 func TestStalledResponses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -86,19 +29,25 @@ func TestStalledResponses(t *testing.T) {
 				fmt.Fprint(w, "short")
 				return
 			}
-			for err := error(nil); err == nil; _, err = io.WriteString(w, strings.Repeat("x", 2*pieceSize)) {
+			for err := error(nil); err == nil; _, err = io.WriteString(w, strings.Repeat("x", 128<<10)) {
 			}
 			ended <- time.Since(start)
 		}), time.Minute, MaxWriteTime)
 		listener := make(testenv.Listener)
 		server := &http.Server{Handler: h}
-		go server.Serve(NewListener(listener, time.Hour, MaxWriteTime, 1<<30))
+		go server.Serve(tls.NewListener(NewListener(listener, time.Hour, MaxWriteTime, 1<<30), &tls.Config{
+			Certificates:           []tls.Certificate{kubelettest.NewCA().Issue([]string{"localhost"}, nil)},
+			SessionTicketsDisabled: true, // a write in memory waits for its reader, and a client reads none before its request
+		}))
 		defer server.Close()
-		client := listener.Dial()
+		const request = "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n"
+		config := &tls.Config{InsecureSkipVerify: true}
+
+		client := tls.Client(listener.Dial(), config)
 		defer client.Close()
 		reader := bufio.NewReader(client)
 		for range 2 {
-			fmt.Fprint(client, "GET /short HTTP/1.1\r\nHost: localhost\r\n\r\n")
+			fmt.Fprintf(client, request, "/short")
 			response, err := http.ReadResponse(reader, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -107,25 +56,32 @@ func TestStalledResponses(t *testing.T) {
 				t.Fatalf("got %q, %v", body, err)
 			}
 			response.Body.Close()
-			time.Sleep(time.Minute)
+			time.Sleep(2 * time.Minute)
 		}
-		for path, read := range map[string]int64{"/none": 1, "/some": pieceSize * 3 / 2} {
+
+		const record = 17 << 10 // more than a record has
+		for name, test := range map[string]struct {
+			bytes, times int
+			every, want  time.Duration
+		}{
+			"nothing":          {0, 0, 0, 10 * time.Second},
+			"a byte a second":  {1, 100, time.Second, 10 * time.Second},
+			"a record":         {record, 1, 9 * time.Second, 19 * time.Second},
+			"record by record": {record, 10, 9 * time.Second, 70 * time.Second},
+		} {
 			start = time.Now()
-			client := listener.Dial()
-			defer client.Close()
-			fmt.Fprintf(client, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
-			synctest.Wait()
-			time.Sleep(9 * time.Second)
-			if _, err := io.CopyN(io.Discard, client, read); err != nil {
-				t.Fatal(err)
+			conn, next := listener.Dial(), make([]byte, 1)
+			fmt.Fprintf(tls.Client(conn, config), request, "/endless")
+			for range test.times {
+				time.Sleep(test.every)
+				for range test.bytes {
+					_, _ = conn.Read(next) // fails when the response has ended
+				}
 			}
-			want := 10 * time.Second
-			if read > pieceSize {
-				want = 19 * time.Second
+			if got := <-ended; got != test.want {
+				t.Errorf("a client that reads %s: given up after %v, want %v", name, got, test.want)
 			}
-			if got := <-ended; got != want {
-				t.Errorf("%s: given up after %v, want %v", path, got, want)
-			}
+			conn.Close()
 		}
 	})
 }

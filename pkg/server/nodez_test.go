@@ -40,7 +40,7 @@ func TestStalledReaders(t *testing.T) {
 			page.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), u)))
 		})
 		server := &http.Server{Handler: filter.WithDeadline(h, time.Minute, filter.MaxWriteTime)}
-		go server.Serve(listener)
+		go server.Serve(filter.NewListener(listener, time.Hour, filter.MaxWriteTime, 1<<30))
 		defer server.Close()
 		send := func(name string) net.Conn {
 			client := listener.Dial()
