@@ -30,12 +30,12 @@ func (n nodes) list(namespace string, selector labels.Selector) []*inventory.Obj
 }
 
 func (n nodes) item(o *inventory.Object, now usage.Time) encode.Item {
-	node := n.view.NodeUsage(o.Name, now)
+	node := n.view.Store.Node(o.Name, now)
 	if node == nil {
 		return encode.Item{Object: o}
 	}
 	item := encode.Item{Object: o, Usage: (*encode.Node)(node)}
-	if resources := n.view.NodeResources(o.Name, now); resources != nil {
+	if resources := n.view.Store.Resources.Node(o.Name, now); resources != nil {
 		item.Further = encode.Further{resources}
 	}
 	return item

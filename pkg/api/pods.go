@@ -52,5 +52,5 @@ func (p pods) itemOf(o *inventory.Object, pod *usage.Pod, now usage.Time) encode
 	if pod == nil {
 		return encode.Item{Object: o}
 	}
-	return encode.Item{Object: o, Usage: (*encode.Pod)(pod), Further: p.view.PodResources(o, pod, now)}
+	return encode.Item{Object: o, Usage: (*encode.Pod)(pod), Further: p.view.Store.Resources.Pod(o.Node, pod, now)}
 }

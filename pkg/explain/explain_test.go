@@ -44,7 +44,7 @@ func (w *world) config() Config {
 		w.lookup = &fakeLookup{err: errThrottled}
 	}
 	return Config{
-		View: w, Source: &w.source,
+		View: w, Facts: w, Source: &w.source,
 		SelectsNodes: w.selects, Resolution: 15 * time.Second, MaxSampleAge: w.maxAge, Clock: usage.NewClock(now),
 		Lookup: w.lookup,
 	}
@@ -59,8 +59,8 @@ func (w *world) NodeFacts(name string) (store.Facts, bool) {
 	return f, ok
 }
 
-func (w *world) PodFacts(pod *inventory.Object) (store.PodFacts, bool) {
-	f, ok := w.podFacts[pod.Node+"/"+pod.Namespace+"/"+pod.Name]
+func (w *world) PodFacts(node, namespace, name string) (store.PodFacts, bool) {
+	f, ok := w.podFacts[node+"/"+namespace+"/"+name]
 	return f, ok
 }
 
