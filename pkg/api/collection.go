@@ -32,9 +32,8 @@ type resourceType interface {
 	// list returns the nodes, or the running pods in a namespace (in all if it is ""), that match, sorted by
 	// namespace and name. The slice belongs to the caller.
 	list(namespace string, selector labels.Selector) []*inventory.Object
-	// item returns an object with its usage and further resources, or without Usage if there is none to serve.
-	item(o *inventory.Object, now usage.Time) encode.Item
-	// items yields the index of each object and what item returns of it. The Item is valid until the next one.
+	// items yields the index of each object, and the object with its usage and further resources, or without Usage if
+	// there is none to serve. The Item is valid until the next one.
 	items(objects []*inventory.Object, now usage.Time) iter.Seq2[int, *encode.Item]
 }
 
@@ -65,7 +64,10 @@ func (c *collection) Get(ctx context.Context, name string, _ *metav1.GetOptions)
 	}
 	c.noteRead(o)
 	at := c.config.Clock.At(now)
-	item := c.item(o, at)
+	var item encode.Item
+	for _, found := range c.items([]*inventory.Object{o}, at) {
+		item = *found
+	}
 	if item.Usage == nil {
 		return nil, c.notFound(ctx, name, true, now)
 	}

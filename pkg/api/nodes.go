@@ -29,23 +29,17 @@ func (n nodes) list(namespace string, selector labels.Selector) []*inventory.Obj
 	return n.view.Nodes.List(namespace, selector)
 }
 
-func (n nodes) item(o *inventory.Object, now usage.Time) encode.Item {
-	node := n.view.Store.Node(o.Name, now)
-	if node == nil {
-		return encode.Item{Object: o}
-	}
-	item := encode.Item{Object: o, Usage: (*encode.Node)(node)}
-	if resources := n.view.Store.Resources.Node(o.Name, now); resources != nil {
-		item.Further = encode.Further{resources}
-	}
-	return item
-}
-
 func (n nodes) items(objects []*inventory.Object, now usage.Time) iter.Seq2[int, *encode.Item] {
 	return func(yield func(int, *encode.Item) bool) {
 		item := &encode.Item{}
 		for i, o := range objects {
-			*item = n.item(o, now)
+			*item = encode.Item{Object: o}
+			if node := n.view.Store.Node(o.Name, now); node != nil {
+				item.Usage = (*encode.Node)(node)
+				if resources := n.view.Store.Resources.Node(o.Name, now); resources != nil {
+					item.Further = encode.Further{resources}
+				}
+			}
 			if !yield(i, item) {
 				return
 			}

@@ -31,26 +31,18 @@ func (p pods) list(namespace string, selector labels.Selector) []*inventory.Obje
 	return p.view.RunningPods(namespace, selector)
 }
 
-func (p pods) item(o *inventory.Object, now usage.Time) encode.Item {
-	return p.itemOf(o, p.view.PodUsage(o, now), now)
-}
-
 func (p pods) items(objects []*inventory.Object, now usage.Time) iter.Seq2[int, *encode.Item] {
 	return func(yield func(int, *encode.Item) bool) {
 		item := &encode.Item{}
 		for i, pod := range p.view.PodUsages(objects, now) {
-			*item = p.itemOf(objects[i], pod, now)
+			o := objects[i]
+			*item = encode.Item{Object: o}
+			if pod != nil {
+				item.Usage, item.Further = (*encode.Pod)(pod), p.view.Store.Resources.Pod(o.Node, pod, now)
+			}
 			if !yield(i, item) {
 				return
 			}
 		}
 	}
-}
-
-// itemOf returns a pod with that usage, which may be nil.
-func (p pods) itemOf(o *inventory.Object, pod *usage.Pod, now usage.Time) encode.Item {
-	if pod == nil {
-		return encode.Item{Object: o}
-	}
-	return encode.Item{Object: o, Usage: (*encode.Pod)(pod), Further: p.view.Store.Resources.Pod(o.Node, pod, now)}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// PodUsages yields the index of each of these running pods and what PodUsage returns of it. It looks up a
-// block of pods at the same time.
+// PodUsages yields the index of each of these running pods and its usage at that time, or nil if there is none to
+// serve. It looks up a block of pods at the same time.
 func (v *View) PodUsages(pods []*inventory.Object, now usage.Time) iter.Seq2[int, *usage.Pod] {
 	return func(yield func(int, *usage.Pod) bool) {
 		index, found := 0, make([]*usage.Pod, min(len(pods), usage.ReadAhead))

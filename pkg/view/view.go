@@ -76,12 +76,3 @@ func (v *View) RunningPods(namespace string, selector labels.Selector) []*invent
 		return o.Phase != inventory.PodRunning
 	})
 }
-
-// PodUsage returns the usage of a running pod at that time, or nil if there is none to serve.
-func (v *View) PodUsage(pod *inventory.Object, now usage.Time) *usage.Pod {
-	found := v.Store.Pod(pod.Node, pod.Namespace, pod.Name, now)
-	if found == nil || !isCurrent(pod, found) {
-		return nil
-	}
-	return found
-}
