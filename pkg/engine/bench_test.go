@@ -38,7 +38,9 @@ func benchmarkRefresh(b *testing.B, nodes int) {
 	source, err := New(Config{
 		URL: url, Interval: interval, MaxSampleAge: 10 * time.Minute, MaxContainers: 1000, Sink: samples,
 		Clock: usage.NewClock(time.Now()), Synced: func() bool { return true },
-		Started: func(_, _, _, _ string) (Start, bool) { return Start{At: 1, PodCreatedAt: 1, IsRunning: true}, true },
+		State: func(_, _, _, _ string) usage.ContainerState {
+			return usage.ContainerState{Accepted: true, Running: true, StartedAt: 1, PodCreatedAt: 1}
+		},
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -139,27 +139,18 @@ func newCluster(t *testing.T, seed uint64, scraped scrapes) *cluster {
 
 // startServer starts kube-vitals, possibly again.
 func (w *cluster) startServer() {
-	w.view.Store = store.New(store.Config{MaxSampleAge: maxAge, MaxContainers: 100, RateWindow: 15 * time.Second,
-		State: func(_, _, pod, container string) store.ContainerState {
-			o := w.pods[pod]
-			if o == nil {
-				return store.ContainerState{}
-			}
-			return store.ContainerState{Running: o.Container(container).Running, EarliestStart: o.EarliestStart(container),
-				PodCreatedAt: o.CreatedAt}
-		}})
-	w.source = w.engine.newSource(w.T, Config{
-		Sink: w.view.Store, Clock: w.clock,
-		Started: func(_, _, pod, container string) (start Start, ok bool) {
-			o := w.pods[pod]
-			if o == nil || o.StartedAt == 0 && o.Phase == inventory.PodPending {
-				return start, false
-			}
-			c := o.Container(container)
-			return Start{At: cmp.Or(c.StartedAt, o.StartedAt), EarliestStart: o.EarliestStart(container),
-				PodCreatedAt: o.CreatedAt, IsRunning: c.Running}, true
-		},
-	})
+	state := func(_, _, pod, container string) usage.ContainerState {
+		o := w.pods[pod]
+		if o == nil {
+			return usage.ContainerState{}
+		}
+		c := o.Container(container)
+		return usage.ContainerState{Accepted: o.StartedAt != 0 || o.Phase != inventory.PodPending, Running: c.Running,
+			StartedAt: c.StartedAt, EarliestStart: o.EarliestStart(container), PodCreatedAt: o.CreatedAt}
+	}
+	w.view.Store = store.New(
+		store.Config{MaxSampleAge: maxAge, MaxContainers: 100, RateWindow: 15 * time.Second, State: state})
+	w.source = w.engine.newSource(w.T, Config{Sink: w.view.Store, Clock: w.clock, State: state})
 	w.source.client.settings.Queries = map[kind]string{containerSwap: noQuery, nodeSwap: noQuery}
 	w.settled = w.second()
 	w.setNode()

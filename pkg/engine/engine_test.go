@@ -144,11 +144,11 @@ type fixture struct {
 	*testing.T
 	*engine
 	*Source
-	store   *store.Store
-	clock   usage.Clock
-	start   usage.NodeTime
-	ended   map[string]bool // containers
-	started Start           // of all containers
+	store *store.Store
+	clock usage.Clock
+	start usage.NodeTime
+	ended map[string]bool      // containers
+	state usage.ContainerState // of all containers
 }
 
 const (
@@ -209,10 +209,10 @@ func (e *engine) newFixture(t *testing.T, file string) *fixture {
 		store: store.New(store.Config{MaxSampleAge: maxAge, MaxContainers: 100}), ended: map[string]bool{}}
 	f.Source = e.newSource(t, Config{
 		File: file, Sink: f.store, Clock: f.clock,
-		Started: func(node, _, _, container string) (Start, bool) {
-			start := f.started
-			start.IsRunning = !f.ended[container]
-			return start, node == "n1"
+		State: func(node, _, _, container string) usage.ContainerState {
+			state := f.state
+			state.Accepted, state.Running = node == "n1", !f.ended[container]
+			return state
 		},
 	})
 	f.Set(newNode("n1", "10.0.0.1"))

@@ -354,8 +354,8 @@ func TestPartialResponse(t *testing.T) {
 			f := newFixture(t, "")
 			f.ended["debug"] = true // the API server has no status of it
 			f.store = store.New(store.Config{MaxSampleAge: maxAge, MaxContainers: 100,
-				State: func(_, _, _, container string) store.ContainerState {
-					return store.ContainerState{Running: !f.ended[container]}
+				State: func(_, _, _, container string) usage.ContainerState {
+					return usage.ContainerState{Running: !f.ended[container]}
 				}})
 			f.Sink = f.store
 			f.put("app", "", -35, 100, -20, 103)

@@ -98,9 +98,9 @@ func (s *Source) add(k kind, series *decode.Series, result *Result) bool {
 		return true
 	}
 	c := &n.counter
-	var start Start
+	var state usage.ContainerState
 	if !k.isOfNode() {
-		if c, start = s.containerOf(n, k, series, result); c == nil {
+		if c, state = s.containerOf(n, k, series, result); c == nil {
 			return true
 		}
 	}
@@ -115,7 +115,7 @@ func (s *Source) add(k kind, series *decode.Series, result *Result) bool {
 			return n.foreign[foreign{c, p.At}] || hasUsed && p.Value == 0
 		})
 		if len(points) > 0 {
-			s.offer(n, c, hash, points, start)
+			s.offer(n, c, hash, points, state)
 		}
 		return true
 	}
@@ -133,21 +133,23 @@ func (s *Source) add(k kind, series *decode.Series, result *Result) bool {
 // longer, because the API server has them.
 const maxNameBytes = 253
 
-// containerOf returns the container of a series, with its start if the series is a counter. It
+// containerOf returns the container of a series, with its state if the series is a counter. It
 // returns nil if the container does not exist or must not be added: the API server decides which
 // pods exist.
-func (s *Source) containerOf(n *node, k kind, series *decode.Series, result *Result) (*counter, Start) {
+func (s *Source) containerOf(
+	n *node, k kind, series *decode.Series, result *Result,
+) (c *counter, state usage.ContainerState) {
 	labels := &s.client.settings.Labels
 	namespace, pod, name := series.Get(labels.Namespace), series.Get(labels.Pod), series.Get(labels.Container)
 	if namespace == nil || pod == nil || name == nil {
 		result.Skipped[usage.NoIdentity]++
-		return nil, Start{}
+		return nil, state
 	}
 	s.key = append(append(append(append(append(s.key[:0], namespace...), 0), pod...), 0), name...)
-	c := n.containers[string(s.key)]
+	c = n.containers[string(s.key)]
 	isKnown, key := c != nil, ""
 	if isKnown && !k.isCounter() {
-		return c, Start{}
+		return c, state
 	}
 	if !isKnown {
 		key = string(s.key)
@@ -157,27 +159,27 @@ func (s *Source) containerOf(n *node, k kind, series *decode.Series, result *Res
 			name:      key[len(namespace)+len(pod)+2:],
 		}
 	}
-	start, ok := s.Started(n.name, c.namespace, c.pod, c.name)
+	state = s.State(n.name, c.namespace, c.pod, c.name)
 	switch {
-	case !ok:
-		return nil, Start{}
+	case !state.Accepted:
+		return nil, state
 	case isKnown:
 	case len(name) > maxNameBytes:
 		result.Skipped[usage.OverLimit]++
-		return nil, Start{}
+		return nil, state
 	case !printable.IsName(name):
 		result.Skipped[usage.Malformed]++
-		return nil, Start{}
+		return nil, state
 	case len(n.containers) >= s.MaxContainers:
 		n.overLimit = true
 		result.Skipped[usage.OverLimit]++
-		return nil, Start{}
+		return nil, state
 	default:
 		n.containers[key] = c // it shares the memory of the names
 		n.all = append(n.all, c)
 	}
-	c.isRunning = start.IsRunning
-	return c, start
+	c.isRunning = state.Running
+	return c, state
 }
 
 var seed = maphash.MakeSeed()

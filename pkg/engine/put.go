@@ -86,7 +86,7 @@ func (s *Source) fill(n *node, reference usage.NodeTime) {
 // reports later than the kubelet that a container has started, and has no status of debug containers.
 func (s *Source) sampleOf(n *node, c *counter, reference usage.NodeTime) (sample usage.Sample, exists bool) {
 	if c.refresh != s.refreshes || reference.Sub(c.cur.At) > endedAfter {
-		if start, ok := s.Started(n.name, c.namespace, c.pod, c.name); !ok || !start.IsRunning {
+		if state := s.State(n.name, c.namespace, c.pod, c.name); !state.Accepted || !state.Running {
 			return sample, false
 		}
 	}

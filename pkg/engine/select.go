@@ -10,10 +10,10 @@ import (
 
 // offer considers the samples of one series of a counter, at least one, in the order of their times.
 // Those from before the start of the container, or of an earlier pod of the name, do not count.
-func (s *Source) offer(n *node, c *counter, hash uint64, points []point, start Start) {
-	since := n.times.since(start, points, n.stamped > 0)
+func (s *Source) offer(n *node, c *counter, hash uint64, points []point, state usage.ContainerState) {
+	since := n.times.since(&state, points, n.stamped > 0)
 	usable := from(points, since)
-	usable = s.withoutEarlier(points[:len(points)-len(usable)], usable, n.times.earliest(start))
+	usable = s.withoutEarlier(points[:len(points)-len(usable)], usable, n.times.earliest(&state))
 	if len(usable) == 0 || c.refresh == s.refreshes && !c.prefers(hash, usable) {
 		return
 	}
@@ -22,7 +22,7 @@ func (s *Source) offer(n *node, c *counter, hash uint64, points []point, start S
 	}
 	c.selection = s.pick(c, hash, usable, since, n.stamped > 0)
 	if n.stamped == 0 {
-		since = n.times.since(start, points, true)
+		since = n.times.since(&state, points, true)
 		later := from(usable, since)
 		if len(later) == 0 { // the newest has no rate
 			later = usable[len(usable)-1:]

@@ -50,26 +50,14 @@ type Config struct {
 	// Synced reports whether the nodes and pods of the API server are known. There is no query
 	// before.
 	Synced func() bool
-	// Started returns when a container started according to the API server. It reports false if the
-	// pod is not bound to the node, or its kubelet has not accepted it yet: the samples are then of
-	// another pod of that name, and are ignored.
-	Started func(node, namespace, pod, container string) (Start, bool)
+	// State returns what the API server shows of a container. If its pod is not Accepted, the samples
+	// are ignored.
+	State func(node, namespace, pod, container string) usage.ContainerState
 
 	UserAgent string
 	// Reloaded is called once for each change of the file: with nil when the new content is in use,
 	// or with the error that keeps the old content in use.
 	Reloaded func(file string, err error)
-}
-
-// Start is what the API server shows of the start of a container.
-type Start struct {
-	// At is in whole seconds. It is the start of the pod if that of the container is not known; 0: neither is
-	// known.
-	At usage.NodeTime
-	// EarliestStart is in whole seconds: no container of the pod can have started before; 0: it is not known.
-	EarliestStart usage.NodeTime
-	PodCreatedAt  usage.Time // by the API server's clock, in whole seconds
-	IsRunning     bool       // whether the container runs; not set if it has no status, as debug containers
 }
 
 const (

@@ -150,7 +150,9 @@ func TestPodMoves(t *testing.T) {
 	f.put("app", "", -35, 100, -20, 103)
 	f.mustRefresh()
 	bound := "n2"
-	f.Started = func(node, _, _, _ string) (Start, bool) { return Start{IsRunning: true}, node == bound }
+	f.State = func(node, _, _, _ string) usage.ContainerState {
+		return usage.ContainerState{Accepted: node == bound, Running: true}
+	}
 	f.putCPU("container", `{container="app",namespace="ns",node="n2",pod="web"}`, f.samples(-18, 1, -3, 7)...)
 	f.putCPU("node", `{node="n1"}`, f.samples(-19, 1, -4, 2)...) // scraped again
 	f.mustRefresh()
@@ -362,8 +364,8 @@ func TestNewContainers(t *testing.T) { // rule 4
 func TestStartsOfSimulatedKubelets(t *testing.T) {
 	f := newFixture(t, "")
 	f.store = store.New(store.Config{MaxSampleAge: maxAge, MaxContainers: 100,
-		State: func(_, _, _, _ string) store.ContainerState {
-			return store.ContainerState{Running: true, EarliestStart: f.at(-120), PodCreatedAt: usage.Time(f.at(-121))}
+		State: func(_, _, _, _ string) usage.ContainerState {
+			return usage.ContainerState{Running: true, EarliestStart: f.at(-120), PodCreatedAt: usage.Time(f.at(-121))}
 		}})
 	f.Sink = f.store
 	f.put("app", "", -20, 100, -5, 103)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -37,15 +38,18 @@ const startUnit = time.Second
 // engine's clock. The offset of the node's clock is not known then, so the creation of the pod counts as
 // well: the clocks of the API server and the engine are assumed to agree, that of the node may be behind.
 // The kubelet has read the counter earlier.
-func (t *times) since(start Start, points []point, areOfScrapes bool) usage.NodeTime {
+func (t *times) since(state *usage.ContainerState, points []point, areOfScrapes bool) usage.NodeTime {
+	// That of the pod if that of the container is not known. Unlike EarliestStart, it is the latest: samples from before
+	// it are of an earlier container.
+	start := cmp.Or(state.StartedAt, state.EarliestStart)
 	started, margin := usage.NodeTime(0), startUnit
 	if areOfScrapes {
-		started, margin = start.PodCreatedAt.ByClock(0), startUnit+maxCounterAge
+		started, margin = state.PodCreatedAt.ByClock(0), startUnit+maxCounterAge
 	}
 	// A start that is further ahead of the samples than they can be late is from before the node's clock
 	// was set back: it shows nothing.
-	if start.At.Sub(max(t.newest, points[len(points)-1].At)) <= maxWindow {
-		started = max(started, start.At)
+	if start.Sub(max(t.newest, points[len(points)-1].At)) <= maxWindow {
+		started = max(started, start)
 	}
 	return max(t.before+1, started.Add(margin))
 }
@@ -53,9 +57,9 @@ func (t *times) since(start Start, points []point, areOfScrapes bool) usage.Node
 // earliest returns the time before which samples are of an earlier pod of the name; 0: it is not known. The start may
 // be by the node's clock before it was set back, or by another clock than times of scrapes. So the creation of the pod
 // counts as well: the clock of the samples is ahead of the API server's by at least as much as the newest of them.
-func (t *times) earliest(start Start) usage.NodeTime {
+func (t *times) earliest(state *usage.ContainerState) usage.NodeTime {
 	ahead := max(0, t.reference.AheadOf(t.sent))
-	return min(start.EarliestStart, start.PodCreatedAt.ByClock(ahead))
+	return min(state.EarliestStart, state.PodCreatedAt.ByClock(ahead))
 }
 
 // withoutEarlier returns the points of a container without those that may be of an earlier pod of the name, given the

@@ -38,8 +38,8 @@ func TestReplacedPod(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := newFixture(t, "")
-			f.started.At = usage.NodeAt(f.at(tc.startedAt).Time().Truncate(time.Second))
-			f.started.PodCreatedAt = usage.Time(f.at(tc.startedAt - tc.ahead))
+			f.state.StartedAt = usage.NodeAt(f.at(tc.startedAt).Time().Truncate(time.Second))
+			f.state.PodCreatedAt = usage.Time(f.at(tc.startedAt - tc.ahead))
 			for i, samples := range tc.rounds {
 				f.put("app", "", samples...)
 				if tc.byScrape {
@@ -55,12 +55,12 @@ func TestReplacedPod(t *testing.T) {
 // TestPodIsReplacedWhileItIsKnown replaces a pod between two refreshes, after the first one was stored.
 func TestPodIsReplacedWhileItIsKnown(t *testing.T) {
 	f := newFixture(t, "")
-	f.started.At = f.start.Add(-time.Hour)
+	f.state.StartedAt = f.start.Add(-time.Hour)
 	f.put("app", "", 25, 1, 40, 4) // the node's clock is ahead
 	f.mustRefresh()
 	f.wantPod("app 200 15s")
 	f.store.RemovePod("n1", "ns", "web", f.clock.At(time.Now().Add(-time.Second)))
-	f.started.At = f.start.Add(45 * time.Second)
+	f.state.StartedAt = f.start.Add(45 * time.Second)
 	f.put("app", "", 25, 1, 40, 4, 55, 9)
 	f.put("side", "", 40, 4, 55, 9) // needs a base
 	f.mustRefresh()
@@ -98,7 +98,9 @@ func TestForcedReplacement(t *testing.T) { // rule 9
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := newFixture(t, "")
-			f.started = Start{At: f.at(container), EarliestStart: f.at(pod), PodCreatedAt: usage.Time(f.at(pod - 1))}
+			f.state = usage.ContainerState{
+				StartedAt: f.at(container), EarliestStart: f.at(pod), PodCreatedAt: usage.Time(f.at(pod - 1)),
+			}
 			f.putStart("app", container)
 			for i, samples := range tc.rounds {
 				f.put("app", "", samples...)
@@ -130,8 +132,9 @@ func TestSamplesBeforeStart(t *testing.T) {
 					f.samples(newest-15, 1, newest, 2)...)
 			}
 			f.mustRefresh()
-			f.started = Start{At: f.at(tc.started), EarliestStart: f.at(tc.started), IsRunning: true,
-				PodCreatedAt: usage.Time(f.at(tc.created))}
+			f.state = usage.ContainerState{
+				StartedAt: f.at(tc.started), EarliestStart: f.at(tc.started), PodCreatedAt: usage.Time(f.at(tc.created)),
+			}
 			f.put("app", "", tc.samples...)
 			f.mustRefresh()
 			f.wantPod(tc.want)

@@ -27,8 +27,8 @@ func (w *world) play(t *testing.T, nodeCores float64, truths int, lies ...func(a
 	w.pod().Containers = w.pod().Containers[:1]
 	s := store.New(store.Config{
 		MaxSampleAge: w.maxAge, RateWindow: 15 * time.Second, MaxContainers: 10,
-		State: func(_, _, _, container string) store.ContainerState {
-			return store.ContainerState{
+		State: func(_, _, _, container string) usage.ContainerState {
+			return usage.ContainerState{
 				Running: container == "app", Alive: container == "app",
 				EarliestStart: usage.NodeAt(before(time.Hour)), PodCreatedAt: atAgo(time.Hour),
 			}

@@ -1,14 +1,11 @@
 package server
 
 import (
-	"cmp"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/kube-vitals/kube-vitals/pkg/engine"
 	"github.com/kube-vitals/kube-vitals/pkg/health"
-	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
@@ -18,9 +15,7 @@ func (a *assembly) addEngine() error {
 	c.Interval, c.MaxSampleAge, c.MaxContainers = a.Resolution, a.MaxSampleAge, maxContainers
 	c.Sink, c.Clock, c.Refreshed = a.view.Store, a.clock, a.instruments.registerEngine()
 	c.Synced, c.UserAgent = a.synced, a.client.UserAgent
-	c.Started = func(node, namespace, pod, container string) (engine.Start, bool) {
-		return startOf(a.view.BoundPod(node, namespace, pod), container)
-	}
+	c.State = a.view.ContainerState
 	c.Reloaded = logReloads("configuration of the engine")
 	s, err := engine.New(c)
 	if err != nil {
@@ -29,19 +24,6 @@ func (a *assembly) addEngine() error {
 	a.instruments.registerEngineState(s.Overall)
 	a.source = s
 	return nil
-}
-
-// startOf returns the start of a container for the engine as source: the latest one known, unlike
-// EarliestStart, because samples from before it are of an earlier container. There may be no pod.
-func startOf(pod *inventory.Object, container string) (start engine.Start, ok bool) {
-	if pod == nil || pod.StartedAt == 0 && pod.Phase == inventory.PodPending { // its kubelet has not accepted it yet
-		return start, false
-	}
-	c := pod.Container(container)
-	return engine.Start{
-		At: cmp.Or(c.StartedAt, pod.StartedAt), EarliestStart: pod.EarliestStart(container),
-		PodCreatedAt: pod.CreatedAt, IsRunning: c.Running,
-	}, true
 }
 
 // registerEngine registers the metrics of refreshes, which servers that scrape kubelets do not have, and

@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/engine"
-	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
@@ -124,40 +123,5 @@ func TestEngineWithoutNode(t *testing.T) {
 	if n := page.Nodes; len(n) != 2 || n[0].State != nodez.Ready || n[0].SampleIntervalSeconds == nil ||
 		*n[0].SampleIntervalSeconds != 15 || n[1].Reason != reason.NotInEngine || page.Engine.State != nodez.Ready {
 		t.Errorf("got %s", w.Body)
-	}
-}
-
-// TestStartOf has pods whose kubelet has not accepted them, has started some of their containers, or
-// sets no times.
-func TestStartOf(t *testing.T) {
-	containers := []inventory.ContainerState{{Name: "app", StartedAt: 20, Running: true}, {Name: "side"}}
-	for name, test := range map[string]struct {
-		pod  *inventory.Object
-		want engine.Start
-		ok   bool
-	}{
-		"no pod":       {},
-		"not accepted": {pod: &inventory.Object{CreatedAt: 5, Phase: inventory.PodPending}},
-		"accepted": {
-			&inventory.Object{CreatedAt: 5, StartedAt: 10, Phase: inventory.PodPending},
-			engine.Start{At: 10, EarliestStart: 10, PodCreatedAt: 5}, true,
-		},
-		"running": {
-			&inventory.Object{CreatedAt: 5, StartedAt: 10, Phase: inventory.PodRunning, Containers: containers},
-			engine.Start{At: 20, EarliestStart: 10, PodCreatedAt: 5, IsRunning: true}, true,
-		},
-		"mirror pod of a restarted kubelet": {
-			&inventory.Object{CreatedAt: 5, StartedAt: 30, Phase: inventory.PodRunning, Containers: containers},
-			engine.Start{At: 20, EarliestStart: 20, PodCreatedAt: 5, IsRunning: true}, true,
-		},
-		"ephemeral container": {
-			&inventory.Object{CreatedAt: 5, StartedAt: 10, Phase: inventory.PodRunning},
-			engine.Start{At: 10, EarliestStart: 10, PodCreatedAt: 5}, true,
-		},
-		"no times": {&inventory.Object{Phase: inventory.PodRunning}, engine.Start{}, true},
-	} {
-		if got, ok := startOf(test.pod, "app"); got != test.want || ok != test.ok {
-			t.Errorf("%s: got %+v, %v, want %+v, %v", name, got, ok, test.want, test.ok)
-		}
 	}
 }

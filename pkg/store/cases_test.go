@@ -36,13 +36,10 @@ func newCaseTarget() *caseTarget {
 // Start implements cases.Target.
 func (c *caseTarget) Start(s cases.Setup) {
 	c.namespace, c.maxAge, c.now = s.Namespace, s.MaxSampleAge, s.Now
-	c.state = func(_ string, key containerKey) ContainerState {
-		shown := s.State(key.name, key.container)
-		state := ContainerState{
-			Running: shown.Running, Alive: shown.Alive, EarliestStart: shown.EarliestStart, PodCreatedAt: shown.PodCreatedAt,
-		}
-		if shown.Running {
-			state.StartedAt = cut(shown.EarliestStart)
+	c.state = func(_ string, key containerKey) usage.ContainerState {
+		state := s.State(key.name, key.container)
+		if state.Running {
+			state.StartedAt = cut(state.EarliestStart)
 		}
 		return state
 	}

@@ -8,7 +8,7 @@ import (
 
 // TestLostFacts checks which loss is known of a pod whose containers have lost samples, and until when.
 func TestLostFacts(t *testing.T) {
-	s := newStoreWith(&ContainerState{Running: true, Alive: true})
+	s := newStoreWith(&usage.ContainerState{Running: true, Alive: true})
 	real := func(now float64) usage.Sample { return sample(now, 20+now/10) }
 	for _, tc := range []struct {
 		at         float64

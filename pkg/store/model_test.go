@@ -50,8 +50,8 @@ const (
 type model struct {
 	maxAge     time.Duration
 	rateWindow time.Duration
-	state      func(node string, key containerKey) ContainerState // according to the API server
-	nodes      map[string]*modelNode                              // by name
+	state      func(node string, key containerKey) usage.ContainerState // according to the API server
+	nodes      map[string]*modelNode                                    // by name
 	counts     Counts
 }
 
@@ -119,7 +119,7 @@ type reported struct {
 	sample usage.Sample
 }
 
-func newModel(maxAge, rateWindow time.Duration, state func(string, containerKey) ContainerState) *model {
+func newModel(maxAge, rateWindow time.Duration, state func(string, containerKey) usage.ContainerState) *model {
 	return &model{maxAge: maxAge, rateWindow: rateWindow, state: state, nodes: map[string]*modelNode{}}
 }
 

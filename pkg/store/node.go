@@ -94,7 +94,7 @@ func (n *node) containersByKey() map[containerKey]*container {
 }
 
 // state returns what the API server shows of a container. Config.State must not be nil.
-func (n *node) state(k containerKey) ContainerState {
+func (n *node) state(k containerKey) usage.ContainerState {
 	return n.config.State(n.name, k.namespace, k.name, k.container)
 }
 

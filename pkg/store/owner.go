@@ -21,7 +21,7 @@ const runsOnFor = time.Hour
 
 // podStart is what is known of the start of a container's pod in the API server, when a response arrives.
 type podStart struct {
-	state    ContainerState
+	state    usage.ContainerState
 	now      usage.NodeTime // what the node's clock shows
 	earliest usage.NodeTime // no container of the pod can have started before
 	// The start is known, and, unless the clock is ambiguous, at most usage.MaxLead ahead of it: a later one is by a
@@ -44,7 +44,7 @@ func (n *node) podStart(c *container, a *arrival) podStart {
 	// pod's creation.
 	isShown := c.isProven && c.prev.startedAt != 0 && !c.prev.startedBefore(p.state.EarliestStart)
 	if !isRemoved && !isShown {
-		p.earliest = p.state.earliestOfOnly(a.at)
+		p.earliest = earliestOfOnly(&p.state, a.at)
 	}
 	if isAmbiguous { // the kubelet may report a start by the clock after the step, the API server shows that before
 		p.earliest = min(p.earliest, p.now.Add(-maxAmbiguity))
@@ -97,7 +97,7 @@ func (n *node) checkOwner(c *container, s *usage.Sample, a *arrival) usage.Loss 
 // earliestOfOnly returns the time before which no container of a pod can have started, if no other pod of
 // its name is known: its creation. Another one may have existed before this process, but does not run on
 // for longer than runsOnFor.
-func (s *ContainerState) earliestOfOnly(now usage.Time) usage.NodeTime {
+func earliestOfOnly(s *usage.ContainerState, now usage.Time) usage.NodeTime {
 	switch {
 	case s.PodCreatedAt == 0:
 		return s.EarliestStart

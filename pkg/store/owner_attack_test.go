@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 // TestRandomOrdersOfTwoPods has worlds where pods of one name are deleted by force again and again, and run on
@@ -113,11 +115,11 @@ func (w *twoPodsWorld) restart() {
 	}
 	w.isKnown = false
 	w.store = New(Config{MaxSampleAge: maxAge, RateWindow: rateWindow, MaxContainers: 100,
-		State: func(_, _, _, _ string) ContainerState {
+		State: func(_, _, _, _ string) usage.ContainerState {
 			if w.shown == nil {
-				return ContainerState{}
+				return usage.ContainerState{}
 			}
-			state := ContainerState{PodCreatedAt: cut(at(w.shown.created))}
+			state := usage.ContainerState{PodCreatedAt: cut(at(w.shown.created))}
 			if w.shown.isShown {
 				state.Running, state.EarliestStart = true, cut(nodeAt(w.shown.start))
 			}

@@ -29,7 +29,7 @@ func TestForceDeletedPodRunsOn(t *testing.T) { // rule 9
 }
 
 func readTwoPods(t *testing.T, order string, oldCounter float64, shownAfter int, isKnown bool) {
-	state := ContainerState{EarliestStart: nodeAt(-3600)}
+	state := usage.ContainerState{EarliestStart: nodeAt(-3600)}
 	s := newStoreWith(&state)
 	put := func(isNew bool, now float64) {
 		c := of("p/a", sample(now, oldCounter+now*0.1))
@@ -46,12 +46,12 @@ func readTwoPods(t *testing.T, order string, oldCounter float64, shownAfter int,
 		expect(t, s, "p", 5, "at 5 window 15: a=100m")
 		s.RemovePod("n1", "n", "p", at(18))
 	}
-	state = ContainerState{}
+	state = usage.ContainerState{}
 	own, last := 0, 0.0
 	for i := range order {
 		now, isNew := 35+15*float64(i), order[i] == 'n'
 		if i == shownAfter {
-			state = ContainerState{Running: true, EarliestStart: nodeAt(20), PodCreatedAt: at(19)}
+			state = usage.ContainerState{Running: true, EarliestStart: nodeAt(20), PodCreatedAt: at(19)}
 		}
 		put(isNew, now)
 		if i < shownAfter {
@@ -77,7 +77,7 @@ func readTwoPods(t *testing.T, order string, oldCounter float64, shownAfter int,
 func TestNextPodAfterAClockStep(t *testing.T) { // rule 9
 	const end = 300
 	for back, want := range map[float64]float64{2: 45, 40: 75, 100: 135, 200: 240} {
-		var state ContainerState
+		var state usage.ContainerState
 		s := newStoreWith(&state)
 		first := end
 		for now := 0.0; now < end; now += 15 {
@@ -87,7 +87,7 @@ func TestNextPodAfterAClockStep(t *testing.T) { // rule 9
 			}
 			if now == 30 {
 				s.RemovePod("n1", "n", "p", at(20))
-				state = ContainerState{Running: true, PodCreatedAt: at(21), EarliestStart: nodeAt(22 + ahead)}
+				state = usage.ContainerState{Running: true, PodCreatedAt: at(21), EarliestStart: nodeAt(22 + ahead)}
 			}
 			if now >= 30 {
 				c = of("p/a", started(23+ahead, sample(now+ahead, (now-23)/5)))
@@ -135,7 +135,7 @@ func TestSamplesAfterAClockStep(t *testing.T) { // rules 4, 9
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, pace := range []float64{5, 15} {
-				s := newStoreWith(&ContainerState{Running: true, PodCreatedAt: at(-1), EarliestStart: nodeAt(0)})
+				s := newStoreWith(&usage.ContainerState{Running: true, PodCreatedAt: at(-1), EarliestStart: nodeAt(0)})
 				for now := 0.0; now <= end; now += pace {
 					ahead := tc.ahead(now)
 					sc := scrape(now, of("p/a", started(tc.start(now), sample(now+ahead, now/10))))
@@ -158,14 +158,14 @@ func TestSamplesAfterAClockStep(t *testing.T) { // rules 4, 9
 func TestPanicInAScrape(t *testing.T) {
 	var start usage.NodeTime // of the pod p in the API server
 	panics := false
-	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, pod, _ string) ContainerState {
+	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, pod, _ string) usage.ContainerState {
 		if pod == "p" {
-			return ContainerState{EarliestStart: start}
+			return usage.ContainerState{EarliestStart: start}
 		}
 		if panics {
 			panic("a bug")
 		}
-		return ContainerState{Running: true}
+		return usage.ContainerState{Running: true}
 	}})
 	put := func(now float64) {
 		s.Put("n1", scrape(now, of("p/a", started(-98, sample(now, now/10))), of("q/a", sample(now, now/10))))

@@ -238,7 +238,7 @@ var steps = []struct {
 	{"the API server shows another start, or none", func(p *player, arg int) {
 		k, key := p.kubelet(&arg), pick(&arg, podKeys)
 		ago := pick(&arg, []time.Duration{0, 15 * time.Second, time.Hour, -30 * time.Second, -2 * time.Hour})
-		state := ContainerState{EarliestStart: cut(k.clock(p.now).Add(-ago)), PodCreatedAt: p.now.Add(-ago)}
+		state := usage.ContainerState{EarliestStart: cut(k.clock(p.now).Add(-ago)), PodCreatedAt: p.now.Add(-ago)}
 		if arg%2 == 1 {
 			state.EarliestStart = 0
 		}
@@ -487,13 +487,13 @@ type boundPod struct {
 type player struct {
 	now      usage.Time
 	kubelets []*kubelet
-	stopped  map[containerKey]bool       // the containers that do not run according to the API server
-	waiting  map[containerKey]bool       // those that it shows as waiting for a restart if they do not run
-	shown    map[boundPod]ContainerState // the starts of pods that it shows
+	stopped  map[containerKey]bool             // the containers that do not run according to the API server
+	waiting  map[containerKey]bool             // those that it shows as waiting for a restart if they do not run
+	shown    map[boundPod]usage.ContainerState // the starts of pods that it shows
 	// The starts of containers that it shows once they have waited for their restart, by the clock of the first node.
 	restarted map[containerKey]usage.NodeTime
 
-	state  func(node string, key containerKey) ContainerState // according to the API server
+	state  func(node string, key containerKey) usage.ContainerState // according to the API server
 	maxAge time.Duration
 	keys   []podKey // of the pods that it compares
 
@@ -509,7 +509,7 @@ type player struct {
 func newPlayer(logf func(string, ...any)) *player {
 	p := &player{
 		now: t0, stopped: map[containerKey]bool{}, waiting: map[containerKey]bool{},
-		shown: map[boundPod]ContainerState{}, restarted: map[containerKey]usage.NodeTime{}, maxAge: maxAge,
+		shown: map[boundPod]usage.ContainerState{}, restarted: map[containerKey]usage.NodeTime{}, maxAge: maxAge,
 		keys: podKeys, logf: logf,
 		pods: map[*usage.Pod]usage.Pod{}, nodes: map[*usage.Node]usage.Node{},
 	}
@@ -528,7 +528,7 @@ func newPlayer(logf func(string, ...any)) *player {
 }
 
 // shownState returns what the API server shows of a container in a script.
-func (p *player) shownState(node string, key containerKey) ContainerState {
+func (p *player) shownState(node string, key containerKey) usage.ContainerState {
 	shown := p.shown[boundPod{node, key.podKey}]
 	if shown.Running = !p.stopped[key]; shown.Running {
 		shown.StartedAt = cut(p.restarted[key])
@@ -540,7 +540,7 @@ func (p *player) shownState(node string, key containerKey) ContainerState {
 // start starts kube-vitals, which knows nothing of what it knew before.
 func (p *player) start(rateWindow time.Duration) {
 	config := Config{MaxSampleAge: p.maxAge, RateWindow: rateWindow, MaxContainers: 100}
-	config.State = func(node, namespace, pod, container string) ContainerState {
+	config.State = func(node, namespace, pod, container string) usage.ContainerState {
 		return p.state(node, containerKey{podKey{namespace, pod}, container})
 	}
 	p.store, p.model = New(config), newModel(p.maxAge, rateWindow, p.state)
@@ -636,7 +636,7 @@ func (p *player) run(k *kubelet, key containerKey, dated bool) {
 		c.startedAt = k.clock(p.now)
 	}
 	if !slices.ContainsFunc(k.containers, func(other *counter) bool { return other.key.podKey == key.podKey }) {
-		p.shown[boundPod{k.name, key.podKey}] = ContainerState{EarliestStart: cut(k.clock(p.now)), PodCreatedAt: p.now}
+		p.shown[boundPod{k.name, key.podKey}] = usage.ContainerState{EarliestStart: cut(k.clock(p.now)), PodCreatedAt: p.now}
 	}
 	c.advance(p.now)
 	k.containers = append(k.containers, c)

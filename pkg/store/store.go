@@ -36,7 +36,7 @@ type Config struct {
 	// not yet found to be that of the pod, or if a sample was refused, or gave no new Amount. nil: nothing is
 	// known,
 	// so complete scrapes decide what runs.
-	State func(node, namespace, pod, container string) ContainerState
+	State func(node, namespace, pod, container string) usage.ContainerState
 }
 
 // isDense reports whether a window is so short that a rate should begin at an earlier sample.
@@ -45,15 +45,6 @@ func (c *Config) isDense(window time.Duration) bool { return window < c.RateWind
 // isClose reports whether a window is so short that a rate should begin at an earlier sample if the load is
 // known to be steady: twice the window is about as close to RateWindow.
 func (c *Config) isClose(window time.Duration) bool { return window < c.RateWindow*7/10 }
-
-// ContainerState is what the API server shows of a container.
-type ContainerState struct {
-	Running       bool
-	Alive         bool           // whether it runs, or waits to be restarted
-	StartedAt     usage.NodeTime // in whole seconds, if it runs; 0: not known
-	EarliestStart usage.NodeTime // it cannot have started before; 0: not known
-	PodCreatedAt  usage.Time     // by the API server's clock, which is assumed to agree with ours
-}
 
 // Store holds the usage of a cluster. It is safe for concurrent use, but calls to Put, PutSummary
 // and Forget for the same node must not overlap.

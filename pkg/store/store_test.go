@@ -52,9 +52,9 @@ func scrape(seconds float64, containers ...usage.ContainerSample) *usage.Scrape 
 }
 
 // newStoreWith returns a store without a rate window. The API server shows this state of every container.
-func newStoreWith(state *ContainerState) *Store {
+func newStoreWith(state *usage.ContainerState) *Store {
 	return New(Config{MaxSampleAge: maxAge, MaxContainers: 100,
-		State: func(_, _, _, _ string) ContainerState { return *state }})
+		State: func(_, _, _, _ string) usage.ContainerState { return *state }})
 }
 
 func newStore() *Store { return newWideStore(rateWindow) }
@@ -104,8 +104,8 @@ func BenchmarkPut(b *testing.B) {
 	for _, pace := range paces {
 		b.Run(fmt.Sprintf("every %v s", pace), func(b *testing.B) {
 			sc, s, now := &usage.Scrape{}, newStore(), 0.0
-			s.config.State = func(_, _, _, _ string) ContainerState {
-				return ContainerState{Running: true, EarliestStart: nodeAt(-3600)}
+			s.config.State = func(_, _, _, _ string) usage.ContainerState {
+				return usage.ContainerState{Running: true, EarliestStart: nodeAt(-3600)}
 			}
 			fill(sc, "0", now)
 			b.ReportAllocs()

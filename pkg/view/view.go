@@ -32,17 +32,7 @@ func New(c store.Config, clock usage.Clock) *View {
 	v.Pods = inventory.NewNotifying(func(old *inventory.Object) {
 		v.Store.RemovePod(old.Node, old.Namespace, old.Name, clock.At(time.Now()))
 	})
-	c.State = func(node, namespace, pod, container string) store.ContainerState {
-		o := v.BoundPod(node, namespace, pod)
-		if o == nil {
-			return store.ContainerState{}
-		}
-		s := o.Container(container)
-		return store.ContainerState{
-			Running: s.Running, Alive: s.Alive, StartedAt: s.StartedAt, EarliestStart: o.EarliestStart(container),
-			PodCreatedAt: o.CreatedAt,
-		}
-	}
+	c.State = v.ContainerState
 	v.Store = store.New(c)
 	return v
 }
@@ -59,6 +49,20 @@ func (v *View) BoundPod(node, namespace, name string) *inventory.Object {
 		return o
 	}
 	return nil
+}
+
+// ContainerState returns what the API server shows of a container of a pod, if that is bound to the node.
+func (v *View) ContainerState(node, namespace, pod, container string) usage.ContainerState {
+	o := v.BoundPod(node, namespace, pod)
+	if o == nil {
+		return usage.ContainerState{}
+	}
+	c := o.Container(container)
+	return usage.ContainerState{
+		Accepted: o.StartedAt != 0 || o.Phase != inventory.PodPending,
+		Running:  c.Running, Alive: c.Alive, StartedAt: c.StartedAt, EarliestStart: o.EarliestStart(container),
+		PodCreatedAt: o.CreatedAt,
+	}
 }
 
 // RunningPod returns the running pod of that name, or nil.

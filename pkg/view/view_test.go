@@ -8,8 +8,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
+	"github.com/kube-vitals/kube-vitals/pkg/view/viewtest"
 )
 
 // web0 returns the pod n/web-0.
@@ -78,6 +80,50 @@ func TestForceDeletedPodHasNoUsage(t *testing.T) {
 			usage.Sample{At: later, StartedAt: started, CPUSeconds: 101})
 		if got := v.Store.Pod("n1", "n", "web-0", usage.Time(later)) != nil; got != want {
 			t.Errorf("bound to %s: got %t, want %t", bound, got, want)
+		}
+	}
+}
+
+// TestContainerState has pods whose kubelet has not accepted them, has started some of their containers, or
+// sets no times.
+func TestContainerState(t *testing.T) {
+	containers := []inventory.ContainerState{{Name: "app", StartedAt: 20, Running: true, Alive: true}, {Name: "side"}}
+	for name, test := range map[string]struct {
+		pod  *inventory.Object
+		want usage.ContainerState
+	}{
+		"bound to another node": {pod: &inventory.Object{Node: "n2", StartedAt: 10, Phase: inventory.PodRunning}},
+		"not accepted": {
+			&inventory.Object{Node: "n1", CreatedAt: 5, Phase: inventory.PodPending},
+			usage.ContainerState{PodCreatedAt: 5},
+		},
+		"accepted": {
+			&inventory.Object{Node: "n1", CreatedAt: 5, StartedAt: 10, Phase: inventory.PodPending},
+			usage.ContainerState{Accepted: true, EarliestStart: 10, PodCreatedAt: 5},
+		},
+		"running": {
+			&inventory.Object{Node: "n1", StartedAt: 10, Phase: inventory.PodRunning, Containers: containers},
+			usage.ContainerState{Accepted: true, Running: true, Alive: true, StartedAt: 20, EarliestStart: 10},
+		},
+		"mirror pod of a restarted kubelet": {
+			&inventory.Object{Node: "n1", StartedAt: 30, Phase: inventory.PodRunning, Containers: containers},
+			usage.ContainerState{Accepted: true, Running: true, Alive: true, StartedAt: 20, EarliestStart: 20},
+		},
+		"ephemeral container": {
+			&inventory.Object{Node: "n1", StartedAt: 10, Phase: inventory.PodRunning},
+			usage.ContainerState{Accepted: true, EarliestStart: 10},
+		},
+		"no times": {
+			&inventory.Object{Node: "n1", Phase: inventory.PodRunning}, usage.ContainerState{Accepted: true},
+		},
+	} {
+		test.pod.Namespace, test.pod.Name = "n", "web-0"
+		v := &View{Pods: viewtest.Index(test.pod)}
+		if got := v.ContainerState("n1", "n", "web-0", "app"); got != test.want {
+			t.Errorf("%s: got %+v, want %+v", name, got, test.want)
+		}
+		if got := v.ContainerState("n1", "n", "web-1", "app"); got != (usage.ContainerState{}) {
+			t.Errorf("no pod: got %+v", got)
 		}
 	}
 }

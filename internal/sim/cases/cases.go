@@ -46,15 +46,8 @@ type Setup struct {
 	Capacity                 uint64     // CPU capacity in the status of the node in nanocores; 0: unknown
 	Namespace                string
 	RateWindow, MaxSampleAge time.Duration
-	Pods                     map[string][]string                        // names of containers by pod, also of later ones
-	State                    func(pod, container string) ContainerState // now, as the API server shows it
-}
-
-// ContainerState is the state of a container in the API server. See store.ContainerState.
-type ContainerState struct {
-	Running, Alive bool
-	EarliestStart  usage.NodeTime
-	PodCreatedAt   usage.Time
+	Pods                     map[string][]string                              // containers by pod, also of later ones
+	State                    func(pod, container string) usage.ContainerState // now, as the API server shows it
 }
 
 // Response is a response of the kubelet.

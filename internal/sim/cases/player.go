@@ -24,8 +24,8 @@ type player struct {
 
 	zero   usage.Time // what the times in the file are relative to
 	rules  string
-	ahead  time.Duration          // of the node's clock
-	states map[key]ContainerState // without a container: of all containers of the pod
+	ahead  time.Duration                // of the node's clock
+	states map[key]usage.ContainerState // without a container: of all containers of the pod
 	checks int
 
 	file  string
@@ -45,7 +45,7 @@ const Zero = usage.Time(1_795_205_767_123_000_000)
 // Play returns what is wrong in a case, or in what is served. Each error begins with FILE:LINE.
 func Play(file, text string, to Target) []error {
 	c := &player{
-		file: file, Target: to, zero: Zero, states: map[key]ContainerState{}, setup: Setup{
+		file: file, Target: to, zero: Zero, states: map[key]usage.ContainerState{}, setup: Setup{
 			Namespace: "default", RateWindow: 15 * time.Second, MaxSampleAge: time.Minute, Pods: podsOf(text),
 		},
 	}
@@ -219,19 +219,21 @@ func keyOf(path string) key {
 }
 
 // stateOf returns the state of a container in the API server. By default, it has run since an hour before the case.
-func (c *player) stateOf(pod, container string) ContainerState {
+func (c *player) stateOf(pod, container string) usage.ContainerState {
 	for _, key := range []key{{pod, container}, {pod: pod}} {
 		if state, ok := c.states[key]; ok {
 			return state
 		}
 	}
 	hourAgo := c.zero.Add(-time.Hour)
-	return ContainerState{Running: true, Alive: true, EarliestStart: hourAgo.ByClock(0), PodCreatedAt: hourAgo}
+	return usage.ContainerState{Running: true, Alive: true, EarliestStart: hourAgo.ByClock(0), PodCreatedAt: hourAgo}
 }
 
 // setState plays "api POD/CONTAINER STATE start=TIME created=TIME".
 func (c *player) setState(path, name string, words []string) error {
-	states := map[string]ContainerState{"running": {Running: true, Alive: true}, "waiting": {Alive: true}, "ended": {}}
+	states := map[string]usage.ContainerState{
+		"running": {Running: true, Alive: true}, "waiting": {Alive: true}, "ended": {},
+	}
 	state, known := states[name]
 	if !known {
 		return fmt.Errorf("%q is not a state: want running, waiting or ended", name)
@@ -241,7 +243,7 @@ func (c *player) setState(path, name string, words []string) error {
 	})
 	at := keyOf(path)
 	if at.container == "" { // also of the containers that had a state of their own
-		maps.DeleteFunc(c.states, func(k key, _ ContainerState) bool { return k.pod == at.pod })
+		maps.DeleteFunc(c.states, func(k key, _ usage.ContainerState) bool { return k.pod == at.pod })
 	}
 	c.states[at] = state
 	if c.started && err == nil {
