@@ -56,7 +56,7 @@ func TestPodsInEngine(t *testing.T) {
 			`the metrics of its node "n7" cannot be read since 11:05:15 UTC (60m): ` + notInEngine},
 		{"unknown node", func(w *world) { delete(w.nodes, "n7") }, reason.NodeNotFound,
 			`its node "n7" does not exist (check its name, or delete the pods of the deleted node)`},
-		{"no such pod", func(w *world) { delete(w.pods, "shop/web"); w.lookup = &fakeLookup{} },
+		{"no such pod", func(w *world) { delete(w.pods, "shop/web"); w.serve() },
 			reason.PodNotFound, `the pod does not exist in namespace "shop" (check its name and namespace)`},
 		{"no container runs", func(w *world) { w.pod().Containers = []inventory.ContainerState{{Name: "app"}} },
 			reason.NotRunning, "no container of the pod is running (see its events with kubectl describe pod, " +

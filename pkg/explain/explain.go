@@ -2,7 +2,7 @@
 //
 // It joins what the process knows at that moment: the inventory, the health of the source and of
 // the node, and its samples. For an object that the inventory does not have, and for a pod that
-// does not run, it may read the API server (Lookup). It is called for misses only. Explanations
+// does not run, it may read the API server (Client). It is called for misses only. Explanations
 // have no addresses, no contents of certificates and no texts of errors: of a failing node or
 // engine, they have the description of the reason, for a node with the cure of its error.
 package explain
@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -30,7 +29,7 @@ type Config struct {
 	View   View
 	Facts  Facts
 	Source health.Source
-	Lookup Lookup
+	Lookup *Client
 
 	SelectsNodes bool          // whether only some of the nodes are scraped
 	Resolution   time.Duration // between two scrapes of a node
@@ -52,14 +51,6 @@ type Facts interface {
 	PodFacts(node, namespace, name string) (store.PodFacts, bool)
 	// OurTime converts a time by the clock of a node, as far as its offset is known.
 	OurTime(node string, t usage.NodeTime) usage.Time
-}
-
-// Lookup reads objects from the API server. *Client implements it.
-type Lookup interface {
-	// Pod returns a pod, or nil if it does not exist.
-	Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
-	// NodeExists reports whether a node exists.
-	NodeExists(ctx context.Context, name string) (bool, error)
 }
 
 // finding is why an object has no metrics.

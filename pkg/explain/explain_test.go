@@ -1,19 +1,20 @@
 package explain
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/kube-vitals/kube-vitals/internal/sim"
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/health/healthtest"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/reason/reasontest"
@@ -27,26 +28,29 @@ var now = time.Date(2026, 11, 20, 12, 5, 15, 0, time.UTC)
 func before(d time.Duration) time.Time { return now.Add(-d) }
 func atAgo(d time.Duration) usage.Time { return usage.At(before(d)) }
 
+// The collections of an API server that have the objects of a world.
+const (
+	apiPods  = "/api/v1/namespaces/shop/pods"
+	apiNodes = "/api/v1/nodes"
+)
+
 // world is what the explanations are made of: the pod shop/web on the node n7, which has metrics.
 type world struct {
 	pods, nodes map[string]*inventory.Object
 	podFacts    map[string]store.PodFacts
 	nodeFacts   map[string]store.Facts
 	source      healthtest.Source
-	lookup      *fakeLookup
+	api         *sim.API // for lookups, which fail before serve is called
 	selects     bool
 	maxAge      time.Duration // of a sample
 	ahead       time.Duration // how far the clocks of the nodes are ahead of ours
 }
 
 func (w *world) config() Config {
-	if w.lookup == nil {
-		w.lookup = &fakeLookup{err: errThrottled}
-	}
 	return Config{
 		View: w, Facts: w, Source: &w.source,
 		SelectsNodes: w.selects, Resolution: 15 * time.Second, MaxSampleAge: w.maxAge, Clock: usage.NewClock(now),
-		Lookup: w.lookup,
+		Lookup: NewClient(corev1client.NewForConfigOrDie(w.api.Config()), testenv.Patience),
 	}
 }
 
@@ -65,29 +69,6 @@ func (w *world) PodFacts(node, namespace, name string) (store.PodFacts, bool) {
 }
 
 func (w *world) OurTime(_ string, t usage.NodeTime) usage.Time { return usage.Time(t.Add(-w.ahead)) }
-
-// fakeLookup is an API server with these objects.
-type fakeLookup struct {
-	pods  []corev1.Pod
-	nodes []string
-	err   error
-	calls int
-}
-
-func (l *fakeLookup) Pod(_ context.Context, namespace, name string) (*corev1.Pod, error) {
-	l.calls++
-	for i := range l.pods {
-		if l.pods[i].Namespace == namespace && l.pods[i].Name == name && l.err == nil {
-			return &l.pods[i], nil
-		}
-	}
-	return nil, l.err
-}
-
-func (l *fakeLookup) NodeExists(_ context.Context, name string) (bool, error) {
-	l.calls++
-	return l.err == nil && slices.Contains(l.nodes, name), l.err
-}
 
 // facts are those of a container whose series started, and whose last sample was taken, so long
 // ago. It has an Amount if both differ.
@@ -108,8 +89,11 @@ func running(name string, started time.Duration) inventory.ContainerState {
 }
 
 func newWorld() *world {
+	api := sim.NewAPI()
+	api.Latency = 0
+	api.Forbid("", "")
 	return &world{
-		maxAge: time.Minute,
+		api: api, maxAge: time.Minute,
 		pods: map[string]*inventory.Object{
 			"shop/web": {
 				Namespace: "shop", Name: "web", Phase: inventory.PodRunning, Node: "n7", CreatedAt: atAgo(time.Hour),
@@ -148,16 +132,26 @@ func (w *world) fail(r reason.Reason, since time.Time) {
 	}}
 }
 
-// live sets the pod in the API server.
-func (w *world) live(status corev1.PodStatus) {
-	w.lookup = &fakeLookup{pods: []corev1.Pod{{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "shop", Name: "web", CreationTimestamp: metav1.NewTime(before(130 * time.Second)),
-		},
-		Spec:   corev1.PodSpec{NodeName: "n7", Containers: []corev1.Container{{Name: "app"}, {Name: "proxy"}}},
-		Status: status,
-	}}}
+// serve makes lookups find these nodes, and no others.
+func (w *world) serve(nodes ...string) {
+	w.api.RefuseBy(nil)
+	for _, name := range nodes {
+		w.api.Put(apiNodes+"/"+name, corev1.Node{})
+	}
 }
+
+// live makes lookups find the pod with this status.
+func (w *world) live(status corev1.PodStatus) {
+	w.serve()
+	w.api.Put(apiPods+"/web", corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(before(130 * time.Second))},
+		Spec:       corev1.PodSpec{NodeName: "n7", Containers: []corev1.Container{{Name: "app"}, {Name: "proxy"}}},
+		Status:     status,
+	})
+}
+
+// lookups returns how many requests the API server got.
+func (w *world) lookups() int { return w.api.Requested(apiPods, apiNodes) }
 
 func waitingFor(container, code string) corev1.ContainerStatus {
 	return corev1.ContainerStatus{Name: container, State: corev1.ContainerState{
@@ -226,15 +220,11 @@ func explainEach(t *testing.T, make func() *world, tests []explanation, explain 
 func TestPods(t *testing.T) {
 	explainPods(t, newWorld, []explanation{
 		// The API server's view of the pod.
-		{"no such pod", func(w *world) { delete(w.pods, "shop/web"); w.lookup = &fakeLookup{} },
+		{"no such pod", func(w *world) { delete(w.pods, "shop/web"); w.serve() },
 			reason.PodNotFound, `the pod does not exist in namespace "shop" (check its name and namespace)`},
 		{"no such pod, without lookups", func(w *world) { delete(w.pods, "shop/web") },
 			reason.PodNotFound, `the pod does not exist in namespace "shop", or has ended (check its name and namespace)`},
-		{"no such pod, lookup fails", func(w *world) {
-			delete(w.pods, "shop/web")
-			w.lookup = &fakeLookup{err: errThrottled}
-		}, reason.PodNotFound, `the pod does not exist in namespace "shop", or has ended (check its name and namespace)`},
-		{"deleted while asked", func(w *world) { w.pod().Phase = inventory.PodPending; w.lookup = &fakeLookup{} },
+		{"deleted while asked", func(w *world) { w.pod().Phase = inventory.PodPending; w.serve() },
 			reason.PodNotFound, `the pod does not exist in namespace "shop" (check its name and namespace)`},
 		{"pending, without lookups", func(w *world) {
 			w.pod().Phase = inventory.PodPending
@@ -327,7 +317,6 @@ func TestPods(t *testing.T) {
 			`(see its events with kubectl describe pod, and its log with kubectl logs --previous)`},
 		{"no container runs, lookup fails", func(w *world) {
 			w.pod().Containers = []inventory.ContainerState{{Name: "app"}}
-			w.lookup = &fakeLookup{err: context.DeadlineExceeded}
 		}, reason.NotRunning, `no container of the pod is running ` +
 			`(see its events with kubectl describe pod, and its log with kubectl logs --previous)`},
 
@@ -344,15 +333,17 @@ func TestPods(t *testing.T) {
 			reason.NodeNotFound, `its node "n7" does not exist (check its name, or delete the pods of the deleted node)`},
 		{"node outside of the selector", func(w *world) {
 			delete(w.nodes, "n7")
-			w.selects, w.lookup = true, &fakeLookup{nodes: []string{"n7"}}
+			w.selects = true
+			w.serve("n7")
 		}, reason.NotSelected, `its node "n7" is not selected for scraping (change the node's labels or --node-selector)`},
 		{"node outside of the selector or deleted", func(w *world) {
 			delete(w.nodes, "n7")
-			w.selects, w.lookup = true, &fakeLookup{}
+			w.selects = true
+			w.serve()
 		}, reason.NodeNotFound, `its node "n7" does not exist (check its name, or delete the pods of the deleted node)`},
 		{"node outside of the selector, lookup fails", func(w *world) {
 			delete(w.nodes, "n7")
-			w.selects, w.lookup = true, &fakeLookup{err: errThrottled}
+			w.selects = true
 		}, reason.NotSelected,
 			`its node "n7" does not exist or is not selected for scraping (change the node's labels or --node-selector)`},
 		{"running without a node", func(w *world) { w.pod().Node = "" },
@@ -452,15 +443,17 @@ func TestPods(t *testing.T) {
 func TestNodes(t *testing.T) {
 	set := func(f store.Facts) func(*world) { return func(w *world) { w.nodeFacts["n7"] = f } }
 	explainNodes(t, newWorld, []explanation{
-		{"no such node", func(w *world) { delete(w.nodes, "n7"); w.lookup = &fakeLookup{} },
+		{"no such node", func(w *world) { delete(w.nodes, "n7"); w.serve() },
 			reason.NodeNotFound, `the node does not exist (check its name, or delete the pods of the deleted node)`},
 		{"not selected", func(w *world) {
 			delete(w.nodes, "n7")
-			w.selects, w.lookup = true, &fakeLookup{nodes: []string{"n7"}}
+			w.selects = true
+			w.serve("n7")
 		}, reason.NotSelected, `the node is not selected for scraping (change the node's labels or --node-selector)`},
 		{"no such node, others not selected", func(w *world) {
 			delete(w.nodes, "n7")
-			w.selects, w.lookup = true, &fakeLookup{nodes: []string{"n8"}}
+			w.selects = true
+			w.serve("n8")
 		}, reason.NodeNotFound, `the node does not exist (check its name, or delete the pods of the deleted node)`},
 		{"not selected, without lookups", func(w *world) { delete(w.nodes, "n7"); w.selects = true },
 			reason.NotSelected,
@@ -512,11 +505,11 @@ func TestLookups(t *testing.T) {
 		"unknown pod":     {func(w *world) { delete(w.pods, "shop/web") }, 1},
 	} {
 		w := newWorld()
-		w.lookup = &fakeLookup{}
+		w.serve()
 		test.change(w)
 		(&Pods{w.config()}).Explain(t.Context(), "shop", "web", now)
-		if w.lookup.calls != test.want {
-			t.Errorf("%s: got %d lookups, want %d", name, w.lookup.calls, test.want)
+		if n := w.lookups(); n != test.want {
+			t.Errorf("%s: got %d lookups, want %d", name, n, test.want)
 		}
 	}
 }

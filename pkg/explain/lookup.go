@@ -40,7 +40,7 @@ func NewClient(core corev1client.CoreV1Interface, timeout time.Duration) *Client
 	return &Client{core, limiter, cmp.Or(timeout, lookupTimeout)}
 }
 
-// Pod implements Lookup.
+// Pod returns a pod, or nil if it does not exist.
 func (c *Client) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
 	pods, err := find(ctx, c, "pods", name, c.core.Pods(namespace).List)
 	if err == nil {
@@ -53,7 +53,7 @@ func (c *Client) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, 
 	return nil, err
 }
 
-// NodeExists implements Lookup.
+// NodeExists reports whether a node exists.
 func (c *Client) NodeExists(ctx context.Context, name string) (bool, error) {
 	nodes, err := find(ctx, c, "nodes", name, c.core.Nodes().List)
 	return err == nil && slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool { return n.Name == name }), err

@@ -85,13 +85,12 @@ func TestSummarizePods(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld()
-			w.lookup = &fakeLookup{}
 			missing := test.make(w)
 			if got := (&Pods{w.config()}).Summarize(missing, now); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
-			if w.lookup.calls != 0 {
-				t.Errorf("got %d lookups, want none", w.lookup.calls)
+			if n := w.lookups(); n != 0 {
+				t.Errorf("got %d lookups, want none", n)
 			}
 		})
 	}
