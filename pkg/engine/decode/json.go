@@ -79,22 +79,13 @@ func (s *scanner) fields(yield func(name []byte, isCut bool) bool) {
 // elements consumes an array and yields before each element.
 func (s *scanner) elements(yield func() bool) { s.each('[', yield) }
 
-// isNull consumes null, and reports whether it has.
-func (s *scanner) isNull() bool {
-	if s.err != nil || s.decoder.PeekKind() != 'n' {
-		return false
-	}
-	s.value()
-	return true
-}
-
-// each consumes an object or array, and yields before each element of it.
+// each consumes an object or array, and yields before each element of it. Null has no elements.
 func (s *scanner) each(bracket byte, yield func() bool) {
 	if s.err != nil {
 		return
 	}
 	token, err := s.decoder.ReadToken()
-	if s.err = err; err != nil {
+	if s.err = err; err != nil || token.Kind() == 'n' {
 		return
 	}
 	if byte(token.Kind()) != bracket {

@@ -92,9 +92,6 @@ func Decode(r io.Reader, emit func(*Series)) (*Response, error) {
 		case "error":
 			d.response.Message = d.short()
 		case "warnings":
-			if d.isNull() {
-				continue
-			}
 			for range d.elements {
 				d.response.Warning = cmp.Or(d.response.Warning, d.short())
 			}
@@ -128,15 +125,9 @@ func (d *decoder) short() string {
 }
 
 func (d *decoder) data() {
-	if d.isNull() {
-		return
-	}
 	for name := range d.fields {
 		if string(name) != "result" {
 			d.skip()
-			continue
-		}
-		if d.isNull() {
 			continue
 		}
 		for range d.elements {

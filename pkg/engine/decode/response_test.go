@@ -74,6 +74,9 @@ func TestDecodeResponse(t *testing.T) {
 			"stats":{"seriesFetched":"0"}}`,
 			nil, Response{Status: "success", Warning: "the response is partial"}},
 		{"null", `{"status":"success","data":null,"warnings":null}`, nil, Response{Status: "success"}},
+		{"nothing but null", "null", nil, Response{}},
+		{"null series", `{"status":"success","data":{"result":[null,{"metric":null,"values":null}]}}`,
+			[]decoded{{Labels: map[string]string{}}, {Labels: map[string]string{}}}, Response{Status: "success", Series: 2}},
 		{"null strings", `{"status":"success","errorType":null,"error":null,"warnings":[null,"x"],"data":{"result":[
 			{"metric":{"a":null}}]}}`,
 			[]decoded{{Labels: map[string]string{"a": ""}}}, Response{Status: "success", Warning: "x", Series: 1}},
@@ -122,10 +125,6 @@ func TestDecodeRejects(t *testing.T) {
 		"a bad literal":      `{"x":nil}`,
 		"a long number":      `{"x":` + strings.Repeat("1", 2*maxToken) + `}`,
 		"a label that is no": `{"data":{"result":[{"metric":{"a":1}}]}}`,
-		"null":               `null`,
-		"a null series":      `{"data":{"result":[null]}}`,
-		"null labels":        `{"data":{"result":[{"metric":null}]}}`,
-		"null samples":       `{"data":{"result":[{"metric":{},"values":null}]}}`,
 	} {
 		if _, _, err := decodeAll(strings.NewReader(body)); reason.Of(err) != reason.Undecodable || len(err.Error()) > 200 {
 			t.Errorf("%s: got %v, want an error about the JSON", name, err)
