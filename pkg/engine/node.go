@@ -10,7 +10,6 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/engine/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/health"
-	"github.com/kube-vitals/kube-vitals/pkg/internal/printable"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -129,10 +128,6 @@ func (s *Source) add(k kind, series *decode.Series, result *Result) bool {
 	return true
 }
 
-// maxNameBytes is the longest name that the API server accepts. Names of namespaces and pods are not
-// longer, because the API server has them.
-const maxNameBytes = 253
-
 // containerOf returns the container of a series, with its state if the series is a counter. It
 // returns nil if the container does not exist or must not be added: the API server decides which
 // pods exist.
@@ -160,21 +155,18 @@ func (s *Source) containerOf(
 		}
 	}
 	state = s.State(n.name, c.namespace, c.pod, c.name)
-	switch {
-	case !state.Accepted:
+	if !state.Accepted {
 		return nil, state
-	case isKnown:
-	case len(name) > maxNameBytes:
-		result.Skipped[usage.OverLimit]++
-		return nil, state
-	case !printable.IsName(name):
-		result.Skipped[usage.Malformed]++
-		return nil, state
-	case len(n.containers) >= s.MaxContainers:
-		n.overLimit = true
-		result.Skipped[usage.OverLimit]++
-		return nil, state
-	default:
+	}
+	if !isKnown {
+		r, ok := usage.CheckNames(name) // those of the namespace and the pod are the API server's
+		if ok && len(n.containers) >= s.MaxContainers {
+			n.overLimit, r, ok = true, usage.OverLimit, false
+		}
+		if !ok {
+			result.Skipped[r]++
+			return nil, state
+		}
 		n.containers[key] = c // it shares the memory of the names
 		n.all = append(n.all, c)
 	}

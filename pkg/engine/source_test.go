@@ -285,7 +285,7 @@ func TestEngineLosesRunningContainer(t *testing.T) {
 // TestLongNames limits the memory for names of containers that the API server does not know.
 func TestLongNames(t *testing.T) {
 	f := newFixture(t, "")
-	longest := strings.Repeat("x", maxNameBytes)
+	longest := strings.Repeat("x", usage.MaxNameBytes)
 	f.put(longest, "", -20, 1, -5, 4)
 	f.put(longest+"x", "", -20, 1, -5, 4)
 	if result := f.mustRefresh(); result.Skipped[usage.OverLimit] != 2 { // CPU and memory

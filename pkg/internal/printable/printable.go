@@ -3,10 +3,8 @@
 package printable
 
 import (
-	"bytes"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 )
 
 // Text returns text in one line without control characters.
@@ -20,14 +18,4 @@ func Text(text string) string {
 		}
 		return r
 	}, text)
-}
-
-// IsName reports whether a name can be served: clients such as kubectl print it unchanged.
-func IsName(name []byte) bool {
-	for _, b := range name { // of Kubernetes, all names are ASCII
-		if b < ' ' || b >= 0x7f {
-			return utf8.Valid(name) && !bytes.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
-		}
-	}
-	return true
 }

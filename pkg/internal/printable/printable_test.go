@@ -10,8 +10,5 @@ func TestText(t *testing.T) {
 		if got := Text(text); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
-		if got := IsName([]byte(text)); got != (text == want) {
-			t.Errorf("%q: got %t as a name", text, got)
-		}
 	}
 }

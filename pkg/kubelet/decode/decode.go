@@ -15,37 +15,17 @@ import (
 	"errors"
 	"time"
 
-	"github.com/kube-vitals/kube-vitals/pkg/internal/printable"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-const (
-	// defaultMaxContainers is the default of MaxContainers.
-	defaultMaxContainers = 4 << 20 / MinContainerBytes
-	// maxNameBytes is the maximum length of a name: the longest that Kubernetes allows.
-	maxNameBytes = 253
-)
+// defaultMaxContainers is the default of MaxContainers.
+const defaultMaxContainers = 4 << 20 / MinContainerBytes
 
 // MinContainerBytes is less than a container takes in any response: in the text, it has a line for
 // its CPU and one for its memory, of more than 80 bytes each. If MaxContainers is the maximum size
 // of a response divided by MinContainerBytes, no valid response exceeds it.
 const MinContainerBytes = 128
-
-// checkNames reports whether all names can be kept, and the reason if one cannot.
-func checkNames(names ...[]byte) (r usage.SkipReason, ok bool) {
-	for _, name := range names {
-		switch {
-		case len(name) == 0:
-			return usage.NoIdentity, false
-		case len(name) > maxNameBytes:
-			return usage.OverLimit, false
-		case !printable.IsName(name):
-			return usage.Malformed, false
-		}
-	}
-	return 0, true
-}
 
 const (
 	// maxAheadOfNode is how far a sample may be ahead of its kubelet's own clock. Virtual kubelets

@@ -360,7 +360,7 @@ func badName(names ...string) (_ usage.SkipReason, bad bool) {
 		if name == "" {
 			return usage.NoIdentity, true
 		}
-		if len(name) > maxNameBytes {
+		if len(name) > usage.MaxNameBytes {
 			return usage.OverLimit, true
 		}
 		if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {

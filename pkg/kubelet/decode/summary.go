@@ -137,12 +137,12 @@ func (d *Summary) checkNode(name name, want string, err error) error {
 // pod cannot be decoded.
 func accept[C any](d *Summary, p *summaryPod[C], err error) bool {
 	ref, kept := &p.Ref, len(d.dst.Containers)+len(d.dst.Storage) // one of them is empty
-	r, ok := checkNames(ref.Namespace, ref.Name)
+	r, ok := usage.CheckNames(ref.Namespace, ref.Name)
 	if ok && len(ref.UID) > 0 {
-		r, ok = checkNames(ref.UID)
+		r, ok = usage.CheckNames(ref.UID)
 	}
 	for i := 0; ok && i < len(p.Containers); i++ {
-		r, ok = checkNames(p.Containers[i].Name)
+		r, ok = usage.CheckNames(p.Containers[i].Name)
 	}
 	switch {
 	case errors.Is(err, errTooMany), kept+len(p.Containers) > d.max:

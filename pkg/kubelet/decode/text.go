@@ -156,7 +156,7 @@ func (d *Text) findContainer(b []byte) (i int, rest []byte) {
 
 // addContainer appends a new container and returns its position, or -1 if it cannot be kept.
 func (d *Text) addContainer(l *containerLabels) int {
-	if r, ok := checkNames(l.namespace, l.pod, l.container); !ok {
+	if r, ok := usage.CheckNames(l.namespace, l.pod, l.container); !ok {
 		return d.dropContainer(r, l)
 	}
 	i := len(d.dst.Containers)

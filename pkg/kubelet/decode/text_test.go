@@ -132,7 +132,7 @@ func TestTextDropsPartialPods(t *testing.T) {
 		limit  int
 	}{
 		"container limit":  {`container="d",` + p, 2},
-		"long name":        {`container="` + strings.Repeat("x", maxNameBytes+1) + `",` + p, 0},
+		"long name":        {`container="` + strings.Repeat("x", usage.MaxNameBytes+1) + `",` + p, 0},
 		"no container":     {p, 0},
 		"empty container":  {`container="",` + p, 0},
 		"invalid UTF-8":    {"container=\"\xff\"," + p, 0},
