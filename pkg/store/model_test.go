@@ -664,9 +664,6 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		default:
 			in.lost = usage.LostFall
 		}
-	case elapsed < shortestWindow:
-		v.older = 0 // 1: too short
-		v.skip(s)
 	case elapsed > in.model.maxAge: // 5
 		v.proven = false // the counter may be that of another container
 		v.restart(s, in)
@@ -675,6 +672,9 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		switch {
 		case in.isTooMuch(nanocores, elapsed):
 			v.refuse(s, nanocores, in)
+		case elapsed < shortestWindow:
+			v.older = 0 // 1: too short
+			v.skip(s)
 		case !v.known && young && in.at.Sub(v.waits) < minAge: // 4: in its start-up
 			v.older = 0
 			if v.isDense(s, in) { // 1: later rates may begin with it
@@ -724,10 +724,14 @@ func (v *metric) refuse(s usage.Sample, nanocores float64, in *incoming) {
 	if r := v.refused; r.Has != 0 {
 		elapsed := s.At.Sub(r.At)
 		nanocores = 0
-		if elapsed >= shortestWindow && elapsed <= in.model.maxAge && s.CPUSeconds >= r.CPUSeconds {
+		if elapsed > 0 && elapsed <= in.model.maxAge && s.CPUSeconds >= r.CPUSeconds {
 			nanocores = math.Round((s.CPUSeconds - r.CPUSeconds) * 1e9 / elapsed.Seconds())
+			isTooMuch := in.isTooMuch(nanocores, elapsed)
 			isSteady := in.capacity == 0 || nanocores <= rateFactor*float64(in.capacity)
-			if nanocores > 0 && !in.isTooMuch(nanocores, elapsed) && isSteady {
+			if elapsed < shortestWindow && !isTooMuch { // 1: too short
+				nanocores = 0
+			}
+			if nanocores > 0 && !isTooMuch && isSteady {
 				r.StartedAt, r.Untimed = s.StartedAt, s.Untimed
 				if v.restart(r, in); v.incomparable == 0 {
 					v.next(s, in)

@@ -267,6 +267,19 @@ var steps = []struct {
 	{"the status of a node shows another capacity", func(p *player, arg int) {
 		p.kubelet(&arg).capacity = pick(&arg, []uint64{nodeCapacity, 500_000_000, 2_000_000_000, 0})
 	}},
+	{"one of two responses has an absurd counter", func(p *player, arg int) {
+		k := p.kubelet(&arg)
+		if c := k.container(&arg); c != nil {
+			p.scrape(k, 0)
+			p.pass(pick(&arg, []time.Duration{400 * time.Millisecond, time.Second, 15 * time.Second}))
+			c.advance(p.now)
+			real := c.coreSeconds
+			c.coreSeconds += 1e9
+			c.unverifiable = c.unverifiable || k.capacity == 0 || k.self.unverifiable // the capacity may not reveal it
+			p.scrape(k, 0)
+			c.coreSeconds, c.lastSample = real, usage.Sample{} // so that no kubelet repeats it
+		}
+	}},
 }
 
 var rateWindows = []time.Duration{

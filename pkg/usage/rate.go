@@ -56,8 +56,8 @@ type Verdict uint8
 const (
 	// Fresh: there is a new Amount. The sample replaces the previous one.
 	Fresh Verdict = iota
-	// Unchanged: the sample is the previous one again, or follows it too closely. The previous
-	// sample and its Amount are kept.
+	// Unchanged: the sample is the previous one again, or follows it too closely, with a counter that is
+	// possible. The previous sample and its Amount are kept.
 	Unchanged
 	// Older: the sample was taken before the previous one. The previous sample and its Amount are
 	// kept.
@@ -86,14 +86,15 @@ func Rate(prev Reading, cur *Sample, maxWindow time.Duration, capacity uint64) (
 		return Amount{}, Older
 	case cur.CPUSeconds < prev.CPUSeconds:
 		return Amount{}, Fell
-	case window < MinWindow:
-		return Amount{}, Unchanged
 	case window > maxWindow:
 		return Amount{}, Gap
 	default:
 		a, ok := amount(cur.CPUSeconds-prev.CPUSeconds, window, cur)
-		if !ok || exceeds(a.CPUNanocores, window, capacity) {
+		switch {
+		case !ok || exceeds(a.CPUNanocores, window, capacity):
 			return a, Excess
+		case window < MinWindow:
+			return Amount{}, Unchanged
 		}
 		return a, Fresh
 	}
