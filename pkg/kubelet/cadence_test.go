@@ -224,6 +224,30 @@ func TestNoPermitToRead(t *testing.T) {
 	}
 }
 
+// TestNoPermitToConnectAgain checks the same of a request that finds its connection closed.
+func TestNoPermitToConnectAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &slowKubelet{}
+		client := newTestClient(t, Config{Timeout: DefaultTimeout, PlainHTTP: true, AddressTypes: []string{"InternalIP"}})
+		var last net.Conn
+		client.dialer = func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+			last, err = k.dial(ctx, network, address)
+			return last, err
+		}
+		node := nodeAt(slowNode, "10.0.0.1:10250")
+		if err := fetchError(t, client, node); err != nil {
+			t.Fatal(err)
+		}
+		_ = last.Close()
+		for range cap(client.connecting) {
+			client.connecting <- struct{}{}
+		}
+		checkError(t, fetchError(t, client, node), reason.InternalFailure, "waited for kube-vitals, for 10s of 10s")
+		forgetAll(client)
+		k.served.Wait()
+	})
+}
+
 // TestPermits checks, in fake time, that a request that computes keeps its permit, and that one
 // that waits returns it after permitTimeout.
 func TestPermits(t *testing.T) {

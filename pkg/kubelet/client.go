@@ -2,8 +2,6 @@ package kubelet
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math"
 	"net/http"
 	"sync"
@@ -12,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
-	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -22,8 +19,10 @@ type Client struct {
 	credentials *credentials
 	workspaces  sync.Pool // of *workspace
 	connecting  permits   // of requests that dial and do a TLS handshake
-	reading     permits   // of requests that read and decode a response, each with a workspace
-	dialer      dialer
+	// Of requests that read and decode a response. Each has a workspace, but permits do not bound how many there are: a
+	// wait for the kubelet may end the permit, and the workspace is in use until the samples are stored.
+	reading permits
+	dialer  dialer
 
 	mu    sync.Mutex
 	nodes map[string]*transport // by the node's name
@@ -77,7 +76,6 @@ const patience = 4
 func (c *Client) fetch(
 	ctx context.Context, node *corev1.Node, q *query, put func(*usage.Scrape),
 ) (timing usage.Timing, err error) {
-	start := time.Now()
 	t, err := c.transportOf(node)
 	if err != nil {
 		return timing, err
@@ -89,8 +87,7 @@ func (c *Client) fetch(
 	if slow.Load() > 0 {
 		timeout = max(timeout, c.config.SlowTimeout)
 	}
-	w, err := c.get(ctx, t, q, timeout, &timing.Queued)
-	timing.Took = time.Since(start) - timing.Queued
+	w, err := c.get(ctx, t, q, timeout, &timing)
 	timing.Slow = timing.Took >= c.config.Timeout
 	if timing.Slow {
 		slow.Store(patience)
@@ -106,35 +103,38 @@ func (c *Client) fetch(
 }
 
 // get sends one request and decodes the response. The caller must release the workspace with the
-// result. queued is increased by the time that the request waited for permits.
+// result. It sets the durations in timing: the wait for a token, which the API server may delay, is in neither.
 //
 // The time of the response is when its body begins: the kubelet takes its samples right before, and the
 // rest is the time of the transfer. Until then, the request has neither a permit nor a workspace.
 func (c *Client) get(
-	ctx context.Context, t *transport, q *query, timeout time.Duration, queued *time.Duration,
+	ctx context.Context, t *transport, q *query, timeout time.Duration, timing *usage.Timing,
 ) (*workspace, error) {
-	waiting, cancel := context.WithTimeout(ctx, timeout) // for a new token
-	header, err := c.credentials.headers(waiting, q.accept)
-	cancel()
+	header, err := c.headers(ctx, q, timeout)
 	if err != nil {
 		return nil, err
 	}
+	start := time.Now()
+	defer func() { timing.Took = time.Since(start) - timing.Queued }()
 	idle := t.takeIdle()
 	var connecting *permit
 	if idle == nil { // the timeout starts after this wait, unless the kubelet has closed the idle connection
 		connecting, err = c.connecting.acquire(ctx)
-		*queued += connecting.queued
+		timing.Queued += connecting.queued
 		defer connecting.release()
 		if err != nil {
 			return nil, err
 		}
 	}
-	ctx, cancel = context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	start := time.Now()
-	response, err := t.roundTrip(q.request(ctx, t.endpoint, header), idle, c.connecting, connecting, queued)
+	begun, queuedBefore := time.Now(), timing.Queued
+	fail := func(err error) (*workspace, error) {
+		return nil, t.asTimeout(err, time.Since(begun), timing.Queued-queuedBefore)
+	}
+	response, err := t.roundTrip(q.request(ctx, t.endpoint, header), idle, c.connecting, connecting, &timing.Queued)
 	if err != nil {
-		return nil, t.asTimeout(err, start)
+		return fail(err)
 	}
 	defer response.Body.Close()
 	x := response.Body.(*exchange)
@@ -143,21 +143,14 @@ func (c *Client) get(
 	}
 	at := c.config.Clock.At(time.Now())
 	if err := ctx.Err(); err != nil { // the body did not begin in time
-		return nil, t.asTimeout(err, start)
+		return fail(err)
 	}
 
 	reading, err := c.reading.acquire(ctx)
-	*queued += reading.queued
+	timing.Queued += reading.queued
 	defer reading.release()
-	if errors.Is(err, context.DeadlineExceeded) && reading.queued > time.Since(start)/2 { // most of the time was ours
-		return nil, &reason.Error{
-			Reason: reason.InternalFailure,
-			Err:    fmt.Errorf("the response of the kubelet waited to be read, for %v", reading.queued.Round(time.Millisecond)),
-			Cure:   "give kube-vitals more CPU: raise its request, and remove its limit",
-		}
-	}
 	if err != nil {
-		return nil, t.asTimeout(err, start)
+		return fail(err)
 	}
 	x.conn.socket.permit = reading // which it pauses while it waits for the kubelet
 	w := c.workspaces.Get().(*workspace)
@@ -172,9 +165,16 @@ func (c *Client) get(
 	}
 	if err != nil {
 		c.release(w)
-		return nil, t.asTimeout(err, start)
+		return fail(err)
 	}
 	return w, nil
+}
+
+// headers returns the headers of a request. It may wait for a new token.
+func (c *Client) headers(ctx context.Context, q *query, timeout time.Duration) (http.Header, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return c.credentials.headers(ctx, q.accept)
 }
 
 // dateOf returns the time of the Date header, or 0 if it is missing or invalid.

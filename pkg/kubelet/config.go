@@ -49,8 +49,8 @@ type Config struct {
 	// PlainHTTP disables TLS, and therefore also credentials: the bearer token is not sent.
 	PlainHTTP bool
 
-	// Timeout bounds one Fetch, from dialing to the last byte. Waits for a permit to connect and, at most as
-	// long again, for a token come before.
+	// Timeout bounds one Fetch, from dialing to the last byte. Two waits come before: for a token, at most as long
+	// again, and for a permit to connect. If the kubelet has closed the idle connection, the second one is within it.
 	Timeout time.Duration
 
 	// SlowTimeout replaces Timeout, if it is longer, when one of the last few requests to the node took as long as

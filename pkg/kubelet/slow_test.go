@@ -298,6 +298,25 @@ func TestPatienceEnds(t *testing.T) {
 	})
 }
 
+// TestTokenDoesNotMakeAKubeletSlow checks that the time of a request has no wait for a token.
+func TestTokenDoesNotMakeAKubeletSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &slowKubelet{delay: 2600 * time.Millisecond}
+		c := newTestClient(t, Config{PlainHTTP: true, AddressTypes: []string{"InternalIP"}, Timeout: DefaultTimeout})
+		c.dialer = k.dial
+		c.credentials.tokenSource = func(context.Context) (string, error) {
+			time.Sleep(7500 * time.Millisecond)
+			return "token", nil
+		}
+		timing, err := c.Fetch(t.Context(), nodeAt(slowNode, "10.0.0.1:10250"), func(*usage.Scrape) {})
+		if want := (usage.Timing{Took: k.delay}); err != nil || timing != want {
+			t.Errorf("got %+v, %v, want %+v", timing, err, want)
+		}
+		forgetAll(c)
+		k.served.Wait()
+	})
+}
+
 // TestWaitingNeedsNoMemory checks that requests have neither a permit nor a workspace until the body begins.
 func TestWaitingNeedsNoMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -178,16 +178,23 @@ func (t *transport) dialHosts(ctx context.Context) (c net.Conn, host string, err
 	return c, second, nil
 }
 
-// asTimeout replaces a timeout by an error that reports what took how long. It returns other errors
-// unchanged.
-func (t *transport) asTimeout(err error, start time.Time) error {
+// asTimeout replaces the timeout of a request by an error that reports what took how long, and whether it was our
+// fault: queued is the time of it that the request waited for permits. It returns other errors unchanged.
+func (t *transport) asTimeout(err error, took, queued time.Duration) error {
 	if _, isDNS := errors.AsType[*net.DNSError](err); isDNS || !isTimeout(err) {
 		return err
+	}
+	took = took.Round(time.Millisecond)
+	if queued > took/2 {
+		return &reason.Error{
+			Reason: reason.InternalFailure,
+			Err:    fmt.Errorf("the request waited for kube-vitals, for %v of %v", queued.Round(time.Millisecond), took),
+			Cure:   "give kube-vitals more CPU: raise its request, and remove its limit",
+		}
 	}
 	r, missing := reason.Timeout, "complete response from"
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		r, missing = reason.ConnectTimeout, "connection to"
 	}
-	return reason.Errorf(r, "no %s the kubelet at %s within %v", missing, t.address(),
-		time.Since(start).Round(time.Millisecond))
+	return reason.Errorf(r, "no %s the kubelet at %s within %v", missing, t.address(), took)
 }

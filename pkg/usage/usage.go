@@ -210,7 +210,7 @@ type Scrape struct {
 // Timing is how long a request took, also if it failed.
 type Timing struct {
 	Queued time.Duration // the wait for permits of this process (pkg/kubelet/permits.go)
-	Took   time.Duration // the rest, until the response was decoded or the request failed
+	Took   time.Duration // the rest, without a wait for a token, until the response was decoded or the request failed
 	Slow   bool          // whether that is so long that the next request may take longer
 }
 
