@@ -70,7 +70,7 @@ func (o *options) validateKubelet() {
 		o.errorf("--kubelet-port must be from 1 to %d, but is %d", math.MaxUint16, port)
 	}
 	switch {
-	case o.Kubelet.Timeout < 0:
+	case o.Kubelet.Timeout <= 0:
 		o.errorf("--kubelet-request-timeout must be above 0, but is %v", o.Kubelet.Timeout)
 	case o.Kubelet.Timeout > o.Kubelet.SlowTimeout && o.maxSampleAgeKnown():
 		o.errorf("--kubelet-request-timeout must be at most half of --max-sample-age, so %v, but is %v",

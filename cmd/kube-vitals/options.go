@@ -161,7 +161,9 @@ func (o *options) complete() {
 		*list = strings.FieldsFunc(strings.Join(*list, ","), func(r rune) bool { return r == ',' || r == ' ' })
 	}
 	o.Kubelet.SlowTimeout = max(o.MaxSampleAge/2, o.interval()) // a response is requested while the one before is served
-	o.Kubelet.Timeout = cmp.Or(o.Kubelet.Timeout, min(kubelet.DefaultTimeout, o.interval()))
+	if !o.all.Changed("kubelet-request-timeout") {
+		o.Kubelet.Timeout = min(kubelet.DefaultTimeout, o.interval())
+	}
 	if c := &o.ServingCert; c.Secret != "" && len(c.Names) == 0 {
 		c.Names = serviceNames(c.Service)
 	}

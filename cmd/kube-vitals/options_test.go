@@ -267,6 +267,7 @@ func TestErrors(t *testing.T) {
 			"--metric-resolution", "--kubelet-port", "--node-selector", "--secure-port"},
 		"--kubelet-port=65536":           {"--kubelet-port must be from 1 to 65535, but is 65536"},
 		"--kubelet-request-timeout=-1s":  {"--kubelet-request-timeout must be above 0, but is -1s"},
+		"--kubelet-request-timeout=0":    {"--kubelet-request-timeout must be above 0, but is 0s"},
 		"--kubelet-client-certificate=c": {pair},
 		"--kubelet-client-key=k":         {pair},
 
