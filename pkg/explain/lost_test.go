@@ -116,7 +116,8 @@ func TestLostSamples(t *testing.T) {
 		{"above the capacity", 0, repeat(3, steep), reason.AboveCapacity, kubelet + twoCPUs},
 		{"above the capacity since the start of the pod", 0, repeat(1, func(float64) lie {
 			return lie{cpu: "20000", memory: "1000"}
-		}), reason.AboveCapacity, kubelet + twoCPUs},
+		}), reason.OtherPod,
+			kubelet + `usage of container "app" that is of an earlier pod or container of the same name, or may be`},
 		{"start before the pod", 0, repeat(3, old(lie{cpu: "5", memory: "1000"}, 3*time.Hour)), reason.OtherPod,
 			kubelet + `usage of container "app" that is of an earlier pod or container of the same name, or may be`},
 	} {

@@ -167,7 +167,7 @@ func descriptions() map[Reason]Description { //nolint:funlen // a table
 		OtherPod: {"the kubelet's sample is of an earlier pod or container of the same name, or may be",
 			"wait until the containers of that pod have ended, and if the node's clock was set back, for up to 10 minutes; " +
 				"if there is no such pod, look for a container that could not be removed, and check the start times of the " +
-				"kubelet"},
+				"kubelet and the CPU capacity in the node's status"},
 
 		PodNotFound:  {"the pod does not exist", "check its name and namespace"},
 		PodPending:   {"the pod is pending", "see its events with kubectl describe pod"},

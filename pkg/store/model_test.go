@@ -283,12 +283,12 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 			c.absent = n.lastComplete && r.at.Sub(n.lastAt) <= m.maxAge && !n.overlooked(reported)
 		}
 		in.away, c.lastSeen = c.lastSeen < n.lastAt, r.at
-		if why := m.isOfOtherPod(n, c, reported, in); why != usage.NotLost {
+		if m.isOfOtherPod(n, c, reported, in) {
 			foreign = append(foreign, reported.key)
 			if !m.state(n.name, reported.key).Running {
 				ended = append(ended, reported.key)
 			}
-			reported.sample, c.absent = usage.Sample{Loss: why}, false
+			reported.sample, c.absent = usage.Sample{Loss: usage.LostOwner}, false
 		}
 		c.next(reported.sample, in)
 		lost, known := n.lostOf[reported.key.podKey]
@@ -332,13 +332,13 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 	})
 }
 
-// isOfOtherPod returns whether a container started more than startMargin before the pod in the API server did
-// (LostOwner), or used more than the node can have since (LostExcess) (4, 9). It is also of another pod if a pod
-// of the name was removed and the next one has not started, or while the clock shows times for the second time, unless
-// the previous sample was proven to be of this one and has the same start time.
-func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *incoming) usage.Loss {
+// isOfOtherPod reports whether a container started more than startMargin before the pod in the API server did,
+// or used more than the node can have since (4, 9). It is also of another pod if a pod of the name was removed and the
+// next one has not started, or while the clock shows times for the second time, unless the previous sample was proven
+// to be of this one and has the same start time.
+func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *incoming) bool {
 	if c.proven && r.sample.StartedAt == c.since.StartedAt && (c.refused.Has == 0 || in.at < n.ambiguousUntil) {
-		return usage.NotLost
+		return false
 	}
 	inAPI := m.state(n.name, r.key)
 	now := usage.NodeTime(in.at.Add(n.offset()))
@@ -360,7 +360,7 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 		earliest = min(earliest, now.Add(-ambiguousFor))
 	}
 	isEarlier := func(s usage.Sample) bool { return isEarlierThan(s, earliest) }
-	whyOther := func(s usage.Sample) usage.Loss {
+	isOther := func(s usage.Sample) bool {
 		age := now.Sub(inAPI.EarliestStart)
 		if inAPI.PodCreatedAt != 0 {
 			age = max(age, in.at.Sub(inAPI.PodCreatedAt))
@@ -368,17 +368,15 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 		most := float64(in.capacity) * (age.Seconds()*usedFactor + usedMargin.Seconds())
 		switch {
 		case removed && (ambiguous || inAPI.EarliestStart == 0 && !inAPI.Running):
-			return usage.LostOwner // the next pod has not started, or nothing shows which of the two has
+			return true // the next pod has not started, or nothing shows which of the two has
 		case unknown:
-			return usage.NotLost
+			return false
 		case isEarlier(s):
-			return usage.LostOwner
-		case in.capacity != 0 && age <= ownedFor && s.CPUSeconds*1e9 > most:
-			return usage.LostExcess // more than the node can have used, unless it had another capacity long ago
+			return true
 		}
-		return usage.NotLost
+		// More than the node can have used, unless it had another capacity long ago.
+		return in.capacity != 0 && age <= ownedFor && s.CPUSeconds*1e9 > most
 	}
-	isOther := func(s usage.Sample) bool { return whyOther(s) != usage.NotLost }
 	if c.since.Has != 0 && !c.proven && (isOther(c.since) || inAPI.EarliestStart == 0 && c.moved(r.sample) != 0) {
 		// everything up to now was of the other pod, or may have been
 		c.metric = metric{}
@@ -390,11 +388,11 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 		n.changed[r.key.podKey] = true
 	}
 	if isOther(r.sample) {
-		return whyOther(r.sample)
+		return true
 	}
 	c.proven = !unknown && !isEarlier(r.sample)
 	c.absent = c.absent && r.sample.StartedAt >= inAPI.EarliestStart // 4
-	return usage.NotLost
+	return false
 }
 
 // isRestarting reports whether a container waits for its restart, or was restarted since its metric (7).

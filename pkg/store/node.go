@@ -157,10 +157,8 @@ func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) {
 		// In the steady state, a sample is of the pod in the API server because the previous one is. After one that was
 		// refused, it may follow that, which may be of another pod. An ambiguous clock does not show that.
 		staysProven := c.isProven && s.StartedAt == c.prev.startedAt && (!c.hasRefused() || n.clock.isAmbiguous(a.at))
-		if !staysProven && n.config.State != nil {
-			if loss := n.checkOwner(c, s, a); loss != usage.NotLost {
-				s, c.isNew = &usage.Sample{Loss: loss}, false
-			}
+		if !staysProven && n.config.State != nil && !n.checkOwner(c, s, a) {
+			s, c.isNew = &usage.Sample{Loss: usage.LostOwner}, false
 		}
 		if c.observe(s, a) {
 			c.pod.changed = true

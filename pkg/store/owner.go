@@ -57,41 +57,38 @@ func (r *reading) startedBefore(t usage.NodeTime) bool {
 	return r.startedAt != 0 && r.startedAt < t.Add(-usage.StartMargin)
 }
 
-// lossOf returns why a reading cannot be of the pod, if so.
-func (p *podStart) lossOf(r reading, a *arrival) usage.Loss {
-	switch {
-	case p.mayBeOther, p.isComparable && r.startedBefore(p.earliest):
-		return usage.LostOwner
-	case p.isComparable && p.usedTooMuch(r, a): // or the capacity is too low
-		return usage.LostExcess
-	}
-	return usage.NotLost
+// excludes reports whether a reading is of another pod, or may be.
+func (p *podStart) excludes(r reading, a *arrival) bool {
+	return p.mayBeOther || p.isComparable && (r.startedBefore(p.earliest) || p.usedTooMuch(r, a))
 }
 
-// checkOwner returns why the sample of a container cannot be of the pod in the API server, if so. It drops what was
+// checkOwner reports whether the sample of a container counts as one of the pod in the API server. It drops what was
 // stored of another pod while the API server did not show a start, and notes in the arrival a container that is of
 // another pod only.
-func (n *node) checkOwner(c *container, s *usage.Sample, a *arrival) usage.Loss {
+func (n *node) checkOwner(c *container, s *usage.Sample, a *arrival) bool {
 	start := n.podStart(c, a)
 	if c.sampled && !c.isProven {
-		if start.lossOf(c.prev, a) != usage.NotLost || start.state.EarliestStart == 0 && c.startMoved(s) != 0 {
+		maybeMoved := start.state.EarliestStart == 0 && c.startMoved(s) != 0
+		dropsSeries := maybeMoved || start.excludes(c.prev, a)
+		dropsSnapshot := dropsSeries || start.isComparable && !c.hasAmount // it may be of another pod, too
+		if dropsSeries {
 			c.series = series{}
 		}
-		if !c.sampled || start.isComparable && !c.hasAmount { // the snapshot may be of another pod, too
+		if dropsSnapshot {
 			c.pod.snapshot, c.pod.changed, a.dropped = nil, true, true
 		}
 	}
 	cur := readingOf(s)
-	if loss := start.lossOf(cur, a); loss != usage.NotLost {
+	if start.excludes(cur, a) {
 		a.hasForeign = true
 		if !start.state.Running {
 			a.foreign, a.dropped = append(a.foreign, c), true
 		}
-		return loss
+		return false
 	}
 	c.isProven = start.isComparable && !cur.startedBefore(start.earliest)
 	c.isNew = c.isNew && s.StartedAt >= start.state.EarliestStart // a start before the pod's is not its own
-	return usage.NotLost
+	return true
 }
 
 // earliestOfOnly returns the time before which no container of a pod can have started, if no other pod of
@@ -110,7 +107,7 @@ func earliestOfOnly(s *usage.ContainerState, now usage.Time) usage.NodeTime {
 // usedTooMuch reports whether a counter is above what the node can have used since a container's
 // start in the API server, or since its pod was created there, if that is longer ago: a node's clock
 // may have been ahead when the container started. The margin also covers a clock that was set back by
-// up to usage.MaxLead.
+// up to usage.MaxLead. Either the counter is that of another pod, or the capacity is too low.
 func (p *podStart) usedTooMuch(r reading, a *arrival) bool {
 	age := p.now.Sub(p.state.EarliestStart)
 	if p.state.PodCreatedAt != 0 {
