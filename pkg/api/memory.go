@@ -35,7 +35,7 @@ const (
 	minContainers = 2
 	// maxSmallLabels is the size of the labels of an object that are not counted in a streamed response.
 	maxSmallLabels = 4 << 10
-	// smallBytes is what a small response takes at most, such as a list of an autoscaler.
+	// smallBytes is what a small response takes at most, such as a list of an autoscaler, without gzipBytes.
 	smallBytes = 1 << 20
 	// tinyBytes is the maximum size of a tiny response: an object, or the list of a deployment. Tiny responses
 	// have a pool of their own, with room for maxTiny. Every response counts as at least tinyBytes.
@@ -212,6 +212,7 @@ func reserve(ctx context.Context, d *demand) error {
 	m.release()
 	m.reserved, m.release = 0, func() {}
 	for _, p := range m.pools {
+		// A response that needs more than there is takes all of a pool, and may then grow to what it needs.
 		n := min(all, p.Size())
 		if need <= p.largest && p.Take(m.user, n) {
 			m.reserved, m.release = all, func() { p.Return(m.user, n) }

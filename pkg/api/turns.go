@@ -33,5 +33,5 @@ func (c *collection) objectsInTurn(ctx context.Context, q *query) ([]*inventory.
 		return nil, apierrors.NewTooManyRequests("objects are selected for other lists of the same user: try again", 1)
 	}
 	defer done()
-	return q.objects(c), nil
+	return q.objects(c.resourceType), nil
 }

@@ -109,7 +109,7 @@ type conn struct {
 	place      *list.Element // among those of the client; nil: it does not count
 	placeOfAll *list.Element
 	unanswered int64 // bytes that were read since the connection was accepted, or since its request started
-	kept       int64 // memory of the handshake; 0: no request has started
+	kept       int64 // memory of the handshake and of what was read until the request started
 	closed     bool
 }
 

@@ -31,7 +31,7 @@ type Config struct {
 	// are dropped.
 	MaxContainers int
 	// State returns what the API server shows of a container of a pod that is bound to the node; the
-	// zero ContainerState if there is no such pod. It is called for containers that a scrape does not
+	// zero usage.ContainerState if there is no such pod. It is called for containers that a scrape does not
 	// mention, or mentions without CPU and memory. It is also called if a start time has changed, or was
 	// not yet found to be that of the pod, or if a sample was refused, or gave no new Amount. nil: nothing is
 	// known,

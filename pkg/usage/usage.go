@@ -199,9 +199,9 @@ type Scrape struct {
 	// Storage is the usage of local ephemeral storage. Only complete summaries have it; they have no samples.
 	Storage []StorageSample
 
-	// Partial is set if the response had lines whose container could not be read, more containers than
-	// the limit, or neither a length nor chunks, which mark its end. A container that such a scrape does
-	// not mention may still exist.
+	// Partial is set if the response had lines whose container could not be read, a number of errors of the
+	// kubelet that could not be read, more containers than the limit, or neither a length nor chunks, which mark
+	// its end. A container that such a scrape does not mention may still exist.
 	Partial bool
 
 	Skipped [NumSkipReasons]int // the number of skipped lines, by reason

@@ -65,8 +65,9 @@ type containerStats struct {
 }
 
 // Decode parses the summary of a node into dst, whose memory it reuses. The result is that of
-// Text.Decode with two differences: times are in whole seconds, because kubelets truncate them, and
-// samples have the kubelet-reported rate.
+// Text.Decode with four differences: times are in whole seconds, because kubelets truncate them; samples
+// have the kubelet-reported rate; the start of a container that is later than any valid time counts as a
+// BadTime; and a value that is skipped sets no Loss.
 //
 // Decode ignores other fields. It skips a pod with a value of the wrong type as a whole, and otherwise only
 // values that are out of range. It counts both in dst.Skipped, by reason. A field that is null is missing.
@@ -118,9 +119,9 @@ func decode[N, C any](d *Summary, dst *usage.Scrape, text []byte, name string, a
 	return node, rejected
 }
 
-// checkNode rejects the summary of another node, and one without a name that can be decoded: the server at
-// a node's address may represent many kubelets, or be the kubelet of another node that has the address
-// now. It skips a node that cannot be decoded apart from its name.
+// checkNode rejects the summary of another node: the server at a node's address may represent many kubelets, or
+// be the kubelet of another node that has the address now. It skips a node that cannot be decoded, and rejects the
+// summary if that has hidden the name. A missing name is accepted.
 func (d *Summary) checkNode(name name, want string, err error) error {
 	switch {
 	case len(name) > 0 && string(name) != want:
