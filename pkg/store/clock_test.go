@@ -123,14 +123,20 @@ func stepsAt(at []time.Duration, by ...time.Duration) func(time.Duration) time.D
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// earlyScrape returns when pkg/scrape would scrape again, or 0.
+// earlyScrape returns when pkg/scrape would scrape again (newPlan), or 0.
 func earlyScrape(missing []usage.Missing, real time.Duration) time.Duration {
-	const minAge, period, overdue = 1200 * time.Millisecond, 10100 * time.Millisecond, 2 * time.Second
+	const onDemandAge, period, overdue = 1200 * time.Millisecond, 10100 * time.Millisecond, 2 * time.Second
 	var early time.Duration
 	for _, m := range missing {
-		wait := minAge
-		if age := t0.Add(real).Sub(m.SampledAt); age >= minAge {
+		if t0.Add(real).Sub(m.Since) > 30*time.Second {
+			continue
+		}
+		wait := rateWindow/4 + 200*time.Millisecond
+		if age := t0.Add(real).Sub(m.SampledAt); age >= onDemandAge {
 			wait = max(period-age, overdue)
+		}
+		if m.StartedAt != 0 {
+			wait = max(wait, m.StartedAt.Add(minAge).Sub(t0.Add(real))+100*time.Millisecond)
 		}
 		if early == 0 || real+wait < early {
 			early = real + wait
