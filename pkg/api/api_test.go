@@ -40,7 +40,7 @@ type cluster struct {
 
 // config returns a Config that serves the cluster.
 func (c *cluster) config() Config {
-	s, reported := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 100_000}), map[string][]*usage.Pod{}
+	s, reported := viewtest.NewStore(100_000), map[string][]*usage.Pod{}
 	for _, o := range c.pods {
 		if p := c.podUsage[o.Namespace+"/"+o.Name]; p != nil {
 			named := *p

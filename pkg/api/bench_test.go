@@ -14,7 +14,6 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
-	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 	"github.com/kube-vitals/kube-vitals/pkg/view/viewtest"
 )
@@ -50,7 +49,7 @@ func benchCluster(b *testing.B, pods, nodes int) Config {
 		objects[k] = running(running(o, "main", started), "proxy", started)
 		reported[node] = append(reported[node], p)
 	}
-	s := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 10_000})
+	s := viewtest.NewStore(10_000)
 	nodeObjects := make([]*inventory.Object, nodes)
 	for _, i := range random.Perm(nodes) {
 		name := nodeName(i)

@@ -14,7 +14,6 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/health/healthtest"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
-	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 	"github.com/kube-vitals/kube-vitals/pkg/view/viewtest"
 )
@@ -26,7 +25,7 @@ func TestBlocks(t *testing.T) {
 	const batch = usage.ReadAhead
 	const nodeCount, podCount = 3*batch + 5, 8*batch + 7
 	random := rand.New(rand.NewPCG(1, 2))
-	s := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 1000})
+	s := viewtest.NewStore(1000)
 	scrapes := make([]usage.Scrape, nodeCount)
 	sampleAt := func(at usage.NodeTime, i int) usage.Sample {
 		return usage.Sample{

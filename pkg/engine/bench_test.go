@@ -33,7 +33,8 @@ func BenchmarkRefresh(b *testing.B) {
 
 func benchmarkRefresh(b *testing.B, nodes int) {
 	url := startBenchEngine(b, nodes)
-	samples := store.New(store.Config{MaxSampleAge: maxAge, MaxContainers: 1000})
+	samples := store.New(store.Config{MaxSampleAge: maxAge, MaxContainers: 1000,
+		State: func(_, _, _, _ string) usage.ContainerState { return stateOf(true) }})
 	before := heap()
 	source, err := New(Config{
 		URL: url, Interval: interval, MaxSampleAge: 10 * time.Minute, MaxContainers: 1000, Sink: samples,

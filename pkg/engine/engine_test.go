@@ -202,11 +202,20 @@ func writeFile(t *testing.T, dir, name, content string) (file string) {
 	return file
 }
 
+// stateOf returns what the API server shows of a container that started long ago.
+func stateOf(isRunning bool) usage.ContainerState {
+	return usage.ContainerState{
+		Running: isRunning, Alive: isRunning, EarliestStart: usage.NodeTime(usage.OldestStart * time.Second),
+	}
+}
+
 func (e *engine) newFixture(t *testing.T, file string) *fixture {
 	t.Helper()
 	now := time.Now()
 	f := &fixture{T: t, engine: e, clock: usage.NewClock(now), start: usage.NodeAt(now.Truncate(time.Millisecond)),
-		store: store.New(store.Config{MaxSampleAge: maxAge, MaxContainers: 100}), ended: map[string]bool{}}
+		ended: map[string]bool{}}
+	f.store = store.New(store.Config{MaxSampleAge: maxAge, MaxContainers: 100,
+		State: func(_, _, _, container string) usage.ContainerState { return stateOf(!f.ended[container]) }})
 	f.Source = e.newSource(t, Config{
 		File: file, Sink: f.store, Clock: f.clock,
 		State: func(node, _, _, container string) usage.ContainerState {

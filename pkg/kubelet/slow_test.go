@@ -146,7 +146,7 @@ func testSlow(t *testing.T, k *slowKubelet, f func(*testing.T, *slowWorld)) {
 		})
 		client.dialer = k.dial
 		w := &slowWorld{slowKubelet: k, clock: clock, store: store.New(store.Config{
-			MaxSampleAge: maxAge, RateWindow: 15 * time.Second, MaxContainers: 10,
+			MaxSampleAge: maxAge, RateWindow: 15 * time.Second, // only of a node, so it looks up no container
 		})}
 		w.Scraper = scrape.New(scrape.Config{
 			Fetcher: client, Sink: w.store, Observer: w, Interval: cadenceInterval, MinWindow: 4 * time.Second,

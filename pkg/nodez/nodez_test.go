@@ -19,7 +19,6 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/health/healthtest"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
-	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 	"github.com/kube-vitals/kube-vitals/pkg/view"
 	"github.com/kube-vitals/kube-vitals/pkg/view/viewtest"
@@ -64,7 +63,7 @@ func (w *world) view(now usage.Time) *view.View {
 		}
 		names[key[0]], reported[key[0]] = true, append(reported[key[0]], p)
 	}
-	s := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 1000})
+	s := viewtest.NewStore(1000)
 	for name := range names {
 		var node *usage.Node
 		if asOf := w.nodes[name]; asOf != 0 {

@@ -19,16 +19,16 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
-	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 	"github.com/kube-vitals/kube-vitals/pkg/view"
+	"github.com/kube-vitals/kube-vitals/pkg/view/viewtest"
 )
 
 // TestStalledReaders checks that a user whose clients keep their connections, but do not read, does not make the
 // page of nodes unavailable, which makes few reports at once, and has it again when these are given up.
 func TestStalledReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 1})
+		s := viewtest.NewStore(1)
 		page := filter.WithShares(nodez.Handler(nodez.Config{
 			Source: &healthtest.Source{List: make([]health.Node, 1000)}, Now: time.Now, Clock: usage.NewClock(time.Now()),
 			View:   &view.View{Pods: inventory.New(), Nodes: inventory.New(), Store: s},

@@ -19,8 +19,10 @@ const (
 	// ignoreSamplesFor is how long samples are not used to estimate a node's clock after one was
 	// ahead of it.
 	ignoreSamplesFor = time.Hour
-	// maxAmbiguity is how long, at most, a clock is ambiguous after it was set back. It is longer than most outages
-	// of a node, or than a kubelet omits a running container.
+	// maxAmbiguity is how long, at most, a clock is ambiguous after it was set back. Then, start times count again,
+	// although those from before the step may still be ahead. Until then, these should have come to an end: a removed
+	// pod that runs on beside the next one, an outage of the node, and the omission of a running container. What is
+	// wrong if one lasts longer is in the exceptions of docs/numbers.md.
 	maxAmbiguity = 10 * time.Minute
 )
 
@@ -30,7 +32,7 @@ type bounds struct{ min, max time.Duration }
 // nodeClock estimates the offset of a node's clock: how far it is ahead of ours. Each response sets
 // a lower and an upper bound; the bounds of all responses together are much narrower than the
 // second of a Date header. A response that contradicts the previous ones shows that one of the two
-// clocks was set, or is slewed fast (noteContradiction). For example, a node's clock is 2.3 s
+// clocks was set, or is slewed fast. For example, a node's clock is 2.3 s
 // ahead; each response arrives 0.1 s after its request:
 //
 //	sent, by our clock   Date   bounds of this response   bounds of all
@@ -47,7 +49,7 @@ type nodeClock struct {
 	known  bool
 
 	last     bounds // of the last response alone
-	dateless bool   // whether that response had no Date header
+	dateless bool   // whether that response had no Date header, as those of an engine
 
 	jumpedAt     usage.Time // when the last jump was noticed; 0: never
 	boundsBefore bounds     // of all responses before that jump
@@ -80,7 +82,7 @@ func (c *nodeClock) observe(s *usage.Scrape, maxAge time.Duration) (jumped bool)
 		c.min, c.max = max(c.min, next.min), min(c.max, next.max)
 		return false
 	}
-	if c.known && !c.noteContradiction(next, elapsed, s.At) {
+	if c.known && !c.isFastSlew(next, elapsed, s.At) {
 		c.jumpedAt, c.boundsBefore, jumped = s.At, c.bounds, true
 		if next.max < c.min {
 			until := max(c.ambiguousUntil, s.At).Add(c.max - next.min)
@@ -91,11 +93,10 @@ func (c *nodeClock) observe(s *usage.Scrape, maxAge time.Duration) (jumped bool)
 	return jumped
 }
 
-// noteContradiction notes that a response contradicts the bounds. It reports whether that follows
-// another contradiction in the same direction, and a slew explains both: chrony corrects by up to
-// 8.3 %. The clock is then slewed fast rather than set repeatedly, and only the first contradiction
-// is a jump.
-func (c *nodeClock) noteContradiction(next bounds, elapsed time.Duration, now usage.Time) bool {
+// isFastSlew reports whether a response that contradicts the bounds shows a clock that is slewed fast rather
+// than set: it follows another contradiction in the same direction, and a slew explains both (chrony corrects by
+// up to 8.3 %). So only the first contradiction is a jump. It notes the contradiction for the next one.
+func (c *nodeClock) isFastSlew(next bounds, elapsed time.Duration, now usage.Time) bool {
 	forwards := next.min > c.max
 	repeated := c.slewedAt != 0 && now.Sub(c.slewedAt) <= time.Minute && forwards == c.forwards
 	c.slewedAt, c.forwards = 0, forwards
@@ -119,11 +120,20 @@ func (c *nodeClock) offset() time.Duration {
 // isAmbiguous reports whether the clock shows times for the second time.
 func (c *nodeClock) isAmbiguous(now usage.Time) bool { return now < c.ambiguousUntil }
 
-// isAfterJump reports whether a sample of up to a minute after a jump was certainly taken after
-// it. By the clock before the jump, it would be from the future, or older than the previous sample, which
-// is 0 if that is not by this clock.
-func (c *nodeClock) isAfterJump(at, prev usage.NodeTime) bool {
-	return at.AheadOf(c.jumpedAt) > c.boundsBefore.max || at < prev
+// recentJump is how long after a jump start times, and windows of kubelet-reported rates, may be from before it.
+const recentJump = time.Minute
+
+// jumpedRecently reports whether the clock jumped so recently that a start time, or the window of a
+// kubelet-reported rate, may be from before the jump.
+func (c *nodeClock) jumpedRecently(now usage.Time) bool {
+	return c.jumpedAt != 0 && now.Sub(c.jumpedAt) <= recentJump
+}
+
+// isAfterJump reports whether the clock jumped recently and a sample was certainly taken after that. By the
+// clock before the jump, it would be from the future, or older than the previous sample, which is 0 if that is
+// not by this clock.
+func (c *nodeClock) isAfterJump(at, prev usage.NodeTime, now usage.Time) bool {
+	return c.jumpedRecently(now) && (at.AheadOf(c.jumpedAt) > c.boundsBefore.max || at < prev)
 }
 
 // ourTime returns when the clock showed a time.

@@ -54,7 +54,7 @@ func (s *Store) PodFacts(nodeName, namespace, name string) (PodFacts, bool) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	r := n.report(podKey{namespace, name})
+	r := n.reportedPod(podKey{namespace, name})
 	if r == nil {
 		return PodFacts{}, false
 	}
@@ -66,7 +66,7 @@ func (s *Store) PodFacts(nodeName, namespace, name string) (PodFacts, bool) {
 		facts.Lost, facts.LostContainer = r.lost, r.lostOf.name.Value()
 	}
 	for i, c := range r.containers {
-		facts.Containers[i] = ContainerFacts{c.name.Value(), c.lastSeen < n.scrapedAt, n.facts(&c.series)}
+		facts.Containers[i] = ContainerFacts{c.name.Value(), c.isOmitted, n.facts(&c.series)}
 	}
 	return facts, true
 }
@@ -82,13 +82,13 @@ func (s *Store) OurTime(nodeName string, t usage.NodeTime) usage.Time {
 	return n.clock.ourTime(t)
 }
 
-// report returns the report of a pod, or nil.
-func (n *node) report(key podKey) *podReport {
+// reportedPod returns what the node reports of a pod, or nil.
+func (n *node) reportedPod(key podKey) *reportedPod {
 	hash := key.hash()
-	i := sort.Search(len(n.reports), func(i int) bool { return n.reports[i].hash >= hash })
-	for ; i < len(n.reports) && n.reports[i].hash == hash; i++ {
-		if n.reports[i].key == key {
-			return n.reports[i]
+	i := sort.Search(len(n.reported), func(i int) bool { return n.reported[i].hash >= hash })
+	for ; i < len(n.reported) && n.reported[i].hash == hash; i++ {
+		if n.reported[i].key == key {
+			return n.reported[i]
 		}
 	}
 	return nil

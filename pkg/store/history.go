@@ -41,7 +41,7 @@ type history struct {
 	points  [historySize]usage.Reading // oldest first
 }
 
-// hasRefused reports whether the last sample was above the capacity.
+// hasRefused reports whether a sample since the previous reading was above the capacity.
 func (s *series) hasRefused() bool { return s.history != nil && s.history.refused.At != 0 }
 
 func (h *history) hasPoints() bool { return h != nil && h.count > 0 }
@@ -58,7 +58,8 @@ func (s *series) widen(amount usage.Amount, cur *usage.Sample, isDense bool, a *
 	// Scrapes every 15 s of a kubelet that samples every 10 s have windows of 10 and 20 s in turn. That starts no
 	// history.
 	wasClose := s.hasAmount && a.config.isClose(s.amount.Window)
-	if !isDense && (!isClose || !wasClose) && !s.history.hasPoints() { // the steady state
+	needsHistory := isDense || isClose && wasClose || s.history.hasPoints()
+	if !needsHistory { // the steady state
 		s.history = nil
 		return amount
 	}

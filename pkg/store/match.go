@@ -17,23 +17,23 @@ func (n *node) matchContainers(scrape *usage.Scrape) (unchanged bool) {
 		return true
 	}
 	known := n.containersByKey()
-	reports := make(map[podKey]*podReport, len(n.reports))
-	for _, r := range n.reports {
-		reports[r.key] = r
+	reported := make(map[podKey]*reportedPod, len(n.reported))
+	for _, r := range n.reported {
+		reported[r.key] = r
 	}
 
 	old := n.containers
 	n.containers = make([]*container, 0, len(scrape.Containers))
 	mentioned := make(map[*container]bool, len(scrape.Containers))
 	for i := range scrape.Containers {
-		c := n.getOrCreateContainer(&scrape.Containers[i], known, reports)
+		c := n.getOrCreateContainer(&scrape.Containers[i], known, reported)
 		n.containers = append(n.containers, c)
 		mentioned[c] = true
 	}
 	for _, c := range old {
 		switch {
 		case mentioned[c]:
-		case len(n.containers) < n.config.MaxContainers && n.mayRun(c, scrape):
+		case len(n.containers) < n.config.MaxContainers && n.mayRun(c, scrape.At):
 			n.containers = append(n.containers, c)
 		default:
 			n.endContainer(c, scrape.At)
@@ -46,16 +46,16 @@ func (n *node) matchContainers(scrape *usage.Scrape) (unchanged bool) {
 // groupByPod assigns n.containers to their pods, drops pods without containers, and sorts the pods.
 // It sorts each pod's containers once: the time must not grow with the square of their number.
 func (n *node) groupByPod() {
-	for _, r := range n.reports {
+	for _, r := range n.reported {
 		clear(r.containers)
 		r.containers = r.containers[:0]
 	}
 	for _, c := range n.containers {
 		c.pod.containers = append(c.pod.containers, c)
 	}
-	n.reports = slices.DeleteFunc(n.reports, func(r *podReport) bool { return len(r.containers) == 0 })
-	slices.SortFunc(n.reports, func(a, b *podReport) int { return cmp.Compare(a.hash, b.hash) })
-	for _, r := range n.reports {
+	n.reported = slices.DeleteFunc(n.reported, func(r *reportedPod) bool { return len(r.containers) == 0 })
+	slices.SortFunc(n.reported, func(a, b *reportedPod) int { return cmp.Compare(a.hash, b.hash) })
+	for _, r := range n.reported {
 		slices.SortFunc(r.containers, func(a, b *container) int { return strings.Compare(a.name.Value(), b.name.Value()) })
 	}
 }
@@ -64,13 +64,10 @@ func (n *node) groupByPod() {
 // running containers if the runtime fails to read them, and those that wait for a restart
 // (kubernetes#83504), so the API server decides. One that waits is kept for the pod's last whole
 // snapshot, until that expires: asOf is that of its last Amount, also after a restart.
-func (n *node) mayRun(c *container, scrape *usage.Scrape) bool {
-	if n.config.State == nil {
-		return scrape.Partial && scrape.At.Sub(c.lastSeen) <= n.config.MaxSampleAge
-	}
+func (n *node) mayRun(c *container, now usage.Time) bool {
 	state, last := n.state(c.key()), c.pod.snapshot
 	return state.Running ||
-		state.Alive && last != nil && !min(c.asOf, last.AsOf).IsExpired(n.config.MaxSampleAge, scrape.At)
+		state.Alive && last != nil && !min(c.asOf, last.AsOf).IsExpired(n.config.MaxSampleAge, now)
 }
 
 // isInOrder reports whether the scrape mentions exactly the containers of n, in the same order.
@@ -90,17 +87,17 @@ func (n *node) isInOrder(scrape *usage.Scrape) bool {
 // getOrCreateContainer returns the container of a sample. It creates the container and its pod if
 // they are unknown; groupByPod then adds the container to the pod.
 func (n *node) getOrCreateContainer(
-	s *usage.ContainerSample, known map[containerKey]*container, reports map[podKey]*podReport,
+	s *usage.ContainerSample, known map[containerKey]*container, reported map[podKey]*reportedPod,
 ) *container {
 	key := keyOf(s)
 	if c := known[key]; c != nil {
 		return c
 	}
-	pod := reports[key.podKey]
+	pod := reported[key.podKey]
 	if pod == nil {
-		pod = &podReport{key: podKey{intern(s.Namespace).Value(), key.name}, hash: key.hash()}
-		reports[pod.key] = pod
-		n.reports = append(n.reports, pod)
+		pod = &reportedPod{key: podKey{intern(s.Namespace).Value(), key.name}, hash: key.hash()}
+		reported[pod.key] = pod
+		n.reported = append(n.reported, pod)
 	}
 	c := &container{pod: pod, name: intern(s.Name)}
 	c.isNew = n.completeAt != 0 && !n.wasOverlooked(key, s)

@@ -28,7 +28,7 @@ const (
 	slewOnce        = 50               // 3: a clock is slewed by less than 1/50 of the time,
 	slewTwice       = 10               // 3: or 1/10 if it is by a second step in the same direction
 	aheadFor        = time.Hour        // 3: how long after a sample ahead of its clock no sample bounds the offset
-	stepsBackAfter  = 3                // 3: older samples in a row after which a series starts again
+	stepsBackAfter  = 3                // 3: older samples in a row after which another series begins
 	shortestWindow  = time.Second      // 1: between any two samples
 	minCoarseWindow = 10 * time.Second // 1: between times in whole seconds,
 	minCoarseShare  = 2. / 3           // 1: or this share of the rate window
@@ -68,26 +68,26 @@ type modelNode struct {
 	brokenAbove    bool
 	ahead          usage.Time // when a sample was last ahead of its response's Date; 0: never
 
-	lastAt       usage.Time // of the last scrape
-	lastComplete bool       // whether it was complete, and all of its containers were stored
-	self, last   metric
-	status       uint64   // the capacity in the node's status
-	exceeded     uint64   // what the node's counter has shown above it (10)
-	excess       []uint64 // rates above the capacity in a row
-	containers   map[containerKey]*modelContainer
-	ended        map[containerKey]*modelContainer
-	removed      map[podKey]usage.Time
-	pods         map[podKey]*usage.Pod // the last complete snapshot of each pod of the node (7)
-	lost         usage.Loss            // why the last sample could not be used
-	lostOf       map[podKey]loss       // the same of a container of each pod
-	changed      map[podKey]bool       // whether a container has ended since, or has a new metric
-	restarts     map[podKey]bool       // whether a container waits for its restart, or has nothing new since then
+	lastAt        usage.Time // of the last scrape
+	lastComplete  bool       // whether it was complete, and all of its containers were stored
+	self, last    metric
+	status        uint64   // the capacity in the node's status
+	exceeded      uint64   // what the node's counter has shown above it (10)
+	excess        []uint64 // rates above the capacity in a row
+	containers    map[containerKey]*modelContainer
+	ended         map[containerKey]*modelContainer
+	removed       map[podKey]usage.Time
+	pods          map[podKey]*usage.Pod // the last complete snapshot of each pod of the node (7)
+	lost          usage.Loss            // why the last sample could not be used
+	lostOf        map[podKey]loss       // the same of a container of each pod
+	changed       map[podKey]bool       // whether a container has ended since, or has a new metric
+	awaitsRestart map[podKey]bool       // whether a container waits for its restart, or has nothing new since then
 }
 
 type modelContainer struct {
 	metric
-	lastSeen usage.Time
-	endedAt  usage.Time
+	omitted bool // whether the last scrape did not mention it
+	endedAt usage.Time
 }
 
 // loss is why the last sample of a container could not be used.
@@ -263,7 +263,7 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 			n.self.next(r.node, in)
 		}
 	}
-	n.lost, n.lostOf, n.restarts = in.lost, map[podKey]loss{}, map[podKey]bool{}
+	n.lost, n.lostOf, n.awaitsRestart = in.lost, map[podKey]loss{}, map[podKey]bool{}
 
 	isOfRemoved := func(c reported) bool { // 9
 		at, removed := n.removed[c.key.podKey]
@@ -282,7 +282,7 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 			c = &modelContainer{}
 			c.absent = n.lastComplete && r.at.Sub(n.lastAt) <= m.maxAge && !n.overlooked(reported)
 		}
-		in.away, c.lastSeen = c.lastSeen < n.lastAt, r.at
+		in.away, c.omitted = c.omitted, false
 		if m.isOfOtherPod(n, c, reported, in) {
 			foreign = append(foreign, reported.key)
 			if !m.state(n.name, reported.key).Running {
@@ -296,8 +296,8 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 			n.lostOf[reported.key.podKey] = loss{in.lost, reported.key.container, c}
 		}
 		n.changed[reported.key.podKey] = n.changed[reported.key.podKey] || in.served
-		if !in.served && m.isRestarting(n, reported.key, c, in) {
-			n.restarts[reported.key.podKey] = true
+		if !in.served && m.awaitsRestart(n, reported.key, c, in) {
+			n.awaitsRestart[reported.key.podKey] = true
 		}
 		after[reported.key] = c
 	}
@@ -309,8 +309,8 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 		state := m.state(n.name, key)
 		last := n.pods[key.podKey] // 7: the last whole snapshot, which waits for it
 		if state.Running || state.Alive && r.at.Sub(c.asOf) <= m.maxAge && last != nil && r.at.Sub(last.AsOf) <= m.maxAge {
-			after[key] = c
-			n.restarts[key.podKey] = n.restarts[key.podKey] || m.isRestarting(n, key, c, in)
+			after[key], c.omitted = c, true
+			n.awaitsRestart[key.podKey] = n.awaitsRestart[key.podKey] || m.awaitsRestart(n, key, c, in)
 			continue
 		}
 		n.ended[key], c.endedAt, n.changed[key.podKey] = c, r.at, true
@@ -395,8 +395,8 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 	return false
 }
 
-// isRestarting reports whether a container waits for its restart, or was restarted since its metric (7).
-func (m *model) isRestarting(n *modelNode, key containerKey, c *modelContainer, in *incoming) bool {
+// awaitsRestart reports whether a container waits for its restart, or was restarted since its metric (7).
+func (m *model) awaitsRestart(n *modelNode, key containerKey, c *modelContainer, in *incoming) bool {
 	state := m.state(n.name, key)
 	since := state.StartedAt.Sub(c.At)
 	isSince := state.StartedAt != 0 && since > 0 && since < max(maxLead, m.maxAge)
@@ -436,7 +436,7 @@ func (n *modelNode) snapshot() {
 		slices.Sort(names)
 		s := &usage.Pod{Namespace: key.namespace, Name: key.name}
 		var oldest metric
-		whole := !n.restarts[key]
+		whole := !n.awaitsRestart[key]
 		for _, name := range names {
 			c := n.containers[containerKey{key, name}].metric
 			whole = whole && c.known
@@ -623,14 +623,14 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		if in.afterJump() && (s.At.AheadOf(in.node.jumpedAt) > in.node.highestBefore || elapsed < 0 && !v.jumpedTwice) {
 			left = 0 // it cannot be from before the jump
 		}
-		v.restart(s, in)
+		v.begin(s, in)
 		v.incomparable = left // a second sample from the future is by another clock
 	case v.since.Has != 0 && v.since.Untimed != s.Untimed: // 1: times by two clocks
-		v.restart(s, in)
+		v.begin(s, in)
 	case v.since.Has == 0:
 		reported := in.ours(s).Sub(v.waits) // for so long, without a value
 		absent := v.absent && !in.startsAreAmbiguous() && reported <= s.At.Sub(s.StartedAt)+overlookedFor
-		v.restart(s, in)
+		v.begin(s, in)
 		if in.afterJump() && !s.Untimed && s.At.AheadOf(in.node.jumpedAt) <= in.node.highestBefore {
 			v.incomparable = 1 // 3: kubelets repeat samples, so it may be from before the jump
 		}
@@ -638,33 +638,33 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 			v.meanSinceStart(s, in)
 		}
 	case elapsed >= 0 && v.isOther(s, in): // 4
-		v.restart(s, in)
+		v.begin(s, in)
 	case elapsed == 0:
 		v.older = 0 // 2: nothing new; the last metric remains
 	case elapsed < 0:
 		in.model.counts.OlderSamples++
 		if v.older++; v.older == stepsBackAfter {
 			in.model.counts.ClockStepsBack++
-			v.restart(s, in)
+			v.begin(s, in)
 		}
 	case s.CPUSeconds < v.since.CPUSeconds, // 4: a restart, if something explains it
 		v.skipped.Has != 0 && s.At > v.skipped.At && s.CPUSeconds < v.skipped.CPUSeconds:
 		switch {
 		case v.since.StartedAt == 0 || s.StartedAt == 0 || v.startedLater(s) || in.away || in.startsAreAmbiguous():
 			isDated := v.startedLater(s)
-			v.restart(s, in)
+			v.begin(s, in)
 			if isDated {
 				v.meanSinceStart(s, in)
 			}
 		case elapsed > in.model.maxAge:
 			v.proven = false
-			v.restart(s, in)
+			v.begin(s, in)
 		default:
 			in.lost = usage.LostFall
 		}
 	case elapsed > in.model.maxAge: // 5
 		v.proven = false // the counter may be that of another container
-		v.restart(s, in)
+		v.begin(s, in)
 	default:
 		nanocores := math.Round((s.CPUSeconds - v.since.CPUSeconds) * 1e9 / elapsed.Seconds())
 		switch {
@@ -731,7 +731,7 @@ func (v *metric) refuse(s usage.Sample, nanocores float64, in *incoming) {
 			}
 			if nanocores > 0 && !isTooMuch && isSteady {
 				r.StartedAt, r.Untimed = s.StartedAt, s.Untimed
-				if v.restart(r, in); v.incomparable == 0 {
+				if v.begin(r, in); v.incomparable == 0 {
 					v.next(s, in)
 				}
 				return
@@ -840,8 +840,8 @@ func lastChange(known []usage.Sample, widest, s usage.Sample, window time.Durati
 	return widest
 }
 
-// restart starts a new series.
-func (v *metric) restart(s usage.Sample, in *incoming) {
+// begin begins a new series.
+func (v *metric) begin(s usage.Sample, in *incoming) {
 	in.model.counts.Baselines++
 	fell := v.since.Has != 0 && v.incomparable == 0 && v.moved(s) < 0
 	*v = metric{

@@ -32,12 +32,11 @@ type node struct {
 	mu         sync.Mutex // held by all writers; guards the fields below
 	clock      nodeClock
 	series     series
-	containers []*container // in the order of the last scrape
-	reports    []*podReport // the pods that they belong to, sorted by hash
+	containers []*container   // in the order of the last scrape
+	reported   []*reportedPod // the pods that they belong to, sorted by hash
 
-	scrapedAt usage.Time // when the last scrape arrived; 0: there was none
-	// completeAt is scrapedAt, or 0 if that scrape did not mention every container of the node, or not all of them were
-	// stored, or if it is too long ago.
+	// completeAt is when the last scrape arrived. It is 0 if there was none, if that did not mention every container of
+	// the node, if not all of them were stored, or if it is too long ago.
 	completeAt usage.Time
 	capacity   capacity
 	lost       usage.Loss // why the last sample of the node could not be used
@@ -55,24 +54,24 @@ var seed = maphash.MakeSeed()
 
 func (k podKey) hash() uint32 { return uint32(maphash.Comparable(seed, k)) }
 
-// podReport is what one node reports of one pod.
-type podReport struct {
-	key        podKey
-	containers []*container // sorted by name
-	snapshot   *usage.Pod   // the last complete one; nil: there was none
-	hash       uint32       // of the key
-	changed    bool         // whether the containers or their Amounts have changed since the snapshot
-	restarts   bool         // whether one of the containers waits for its restart, or has no Amount since then
-	lost       usage.Loss   // why one of the containers had no usable sample in the last scrape
-	lostOf     *container   // that container, if lost is set; of several, the one with the oldest Amount
+// reportedPod is what one node reports of one pod.
+type reportedPod struct {
+	key           podKey
+	containers    []*container // sorted by name
+	snapshot      *usage.Pod   // the last complete one; nil: there was none
+	hash          uint32       // of the key
+	changed       bool         // whether the containers or their Amounts have changed since the snapshot
+	awaitsRestart bool         // whether one of the containers does, see node.awaitsRestart
+	lost          usage.Loss   // why one of the containers had no usable sample in the last scrape
+	lostOf        *container   // that container, if lost is set; of several, the one with the oldest Amount
 }
 
 // container is one container of a pod.
 type container struct {
-	pod  *podReport
+	pod  *reportedPod
 	name unique.Handle[string] // keeps a container in the size class of 128 bytes (TestSizeOfContainers)
 	series
-	lastSeen usage.Time // when a scrape last mentioned it
+	isOmitted bool // whether the last scrape did not mention it
 }
 
 // amountAt returns when the Amount was sampled; 0: there is none.
@@ -93,7 +92,7 @@ func (n *node) containersByKey() map[containerKey]*container {
 	return known
 }
 
-// state returns what the API server shows of a container. Config.State must not be nil.
+// state returns what the API server shows of a container.
 func (n *node) state(k containerKey) usage.ContainerState {
 	return n.config.State(n.name, k.namespace, k.name, k.container)
 }
@@ -118,7 +117,7 @@ func (n *node) put(scrape *usage.Scrape, counts *counts) usage.Report {
 	matched := n.matchContainers(scrape)
 	n.observeContainers(scrape, a)
 	n.publishPods(!matched || a.dropped)
-	n.scrapedAt, n.completeAt = scrape.At, scrape.At
+	n.completeAt = scrape.At
 	if scrape.Partial || hasRemoved || a.hasForeign {
 		n.completeAt = 0
 	}
@@ -145,25 +144,26 @@ func (n *node) observeNode(scrape *usage.Scrape, a *arrival) {
 
 // observeContainers adds the samples of a scrape, after matchContainers.
 func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) {
-	for _, r := range n.reports {
-		r.lost, r.restarts = usage.NotLost, false
+	for _, r := range n.reported {
+		r.lost, r.awaitsRestart = usage.NotLost, false
 	}
-	for _, c := range n.containers[len(scrape.Containers):] { // not mentioned, see mayRun
-		c.pod.restarts = c.pod.restarts || n.restarts(c, a)
+	for _, c := range n.containers[len(scrape.Containers):] { // see mayRun
+		c.isOmitted = true
+		c.pod.awaitsRestart = c.pod.awaitsRestart || n.awaitsRestart(c, a)
 	}
 	for i := range scrape.Containers {
 		c, s := n.containers[i], &scrape.Containers[i].Sample
-		a.wasAway, c.lastSeen = c.lastSeen < n.scrapedAt, a.at
+		a.wasAway, c.isOmitted = c.isOmitted, false
 		// In the steady state, a sample is of the pod in the API server because the previous one is. After one that was
 		// refused, it may follow that, which may be of another pod. An ambiguous clock does not show that.
 		staysProven := c.isProven && s.StartedAt == c.prev.startedAt && (!c.hasRefused() || n.clock.isAmbiguous(a.at))
-		if !staysProven && n.config.State != nil && !n.checkOwner(c, s, a) {
+		if !staysProven && !n.checkOwner(c, s, a) {
 			s, c.isNew = &usage.Sample{Loss: usage.LostOwner}, false
 		}
 		if c.observe(s, a) {
 			c.pod.changed = true
 		} else {
-			c.pod.restarts = c.pod.restarts || n.restarts(c, a)
+			c.pod.awaitsRestart = c.pod.awaitsRestart || n.awaitsRestart(c, a)
 		}
 		if a.lost != usage.NotLost && (c.pod.lost == usage.NotLost || c.amountAt() < c.pod.lostOf.amountAt()) {
 			c.pod.lost, c.pod.lostOf = a.lost, c
@@ -182,10 +182,10 @@ func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) {
 	}
 }
 
-// restarts reports whether a container waits for its restart, or was restarted since its Amount was sampled, according
-// to the API server. The start of a container that is much later is by a clock that was set back.
-func (n *node) restarts(c *container, a *arrival) bool {
-	if !c.hasAmount || n.config.State == nil {
+// awaitsRestart reports whether a container waits for its restart, or was restarted since its Amount was sampled,
+// according to the API server. The start of a container that is much later is by a clock that was set back.
+func (n *node) awaitsRestart(c *container, a *arrival) bool {
+	if !c.hasAmount {
 		return false
 	}
 	state := n.state(c.key())

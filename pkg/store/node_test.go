@@ -33,43 +33,15 @@ func TestBase(t *testing.T) { // rule 4
 	}
 }
 
-// TestPartialScrapes checks that a container that partial scrapes omit belongs to its pod until it expires, if the
-// state in the API server is unknown.
-func TestPartialScrapes(t *testing.T) { // rule 7
-	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100})
-	for now := 0.0; now <= 300; now += 15 {
-		sc := scrape(now, of("p/a", sample(now, now/10)))
-		want := fmt.Sprintf("at %v window 15: a=100m", now)
-		if sc.Partial = now > 15; !sc.Partial {
-			sc.Containers = append(sc.Containers, of("p/b", sample(now, now/10)))
-		}
-		s.Put("n1", sc)
-		switch {
-		case now == 0:
-			want = "none"
-		case now <= 75:
-			want = "at 15 window 15: a=100m b=100m"
-		}
-		expect(t, s, "p", now, want)
-	}
-}
-
-func TestContainersThatPartialScrapesDoNotMention(t *testing.T) {
-	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 10})
-	for i := range 100 { // their number is limited
+// TestOmittedContainersAreLimited has scrapes that mention others of many containers, which all run.
+func TestOmittedContainersAreLimited(t *testing.T) { // rule 12
+	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 10, State: allRun})
+	for i := range 100 {
 		now := float64(i) / 10
-		partial := scrape(now, of(fmt.Sprintf("p%d/a", i), started(now-20, sample(now, 1))))
-		partial.Partial = true
-		s.Put("n1", partial)
+		s.Put("n1", scrape(now, of(fmt.Sprintf("p%d/a", i), started(now-20, sample(now, 1)))))
 	}
 	if n := len(s.nodes["n1"].containers); n > 10 {
 		t.Errorf("got %d containers, want at most 10", n)
-	}
-	late := scrape(200, of("p/a", sample(200, 1))) // they expire
-	late.Partial = true
-	s.Put("n1", late)
-	if n := len(s.nodes["n1"].containers); n != 1 {
-		t.Errorf("got %d containers after the maximum age, want 1", n)
 	}
 }
 
@@ -79,7 +51,7 @@ func TestContainersThatPartialScrapesDoNotMention(t *testing.T) {
 func TestOnePodWithManyContainers(t *testing.T) { // rule 12
 	testenv.CheckLinear(t, func(containers int, start func()) {
 		start()
-		s := New(Config{MaxSampleAge: maxAge, MaxContainers: containers})
+		s := New(Config{MaxSampleAge: maxAge, MaxContainers: containers, State: allEnded})
 		for i := range 3 {
 			sc := scrape(float64(15 * i))
 			for c := range containers {
@@ -121,7 +93,7 @@ func TestMemoryOfRemovedPods(t *testing.T) { // rule 12
 		}
 	})
 	t.Run("partial", func(t *testing.T) {
-		s := New(Config{MaxSampleAge: maxAge, MaxContainers: pods})
+		s := New(Config{MaxSampleAge: maxAge, MaxContainers: pods, State: allEnded})
 		for i := range pods {
 			now, job := float64(15*i), fmt.Sprint("job", i)
 			sc := scrape(now, of(job+"/a", sample(now, 1)))
@@ -151,7 +123,7 @@ func TestManyRecentRemovals(t *testing.T) {
 // BenchmarkRemovePod removes pods of a node where many pods were removed, and many containers have ended, within
 // two minutes.
 func BenchmarkRemovePod(b *testing.B) {
-	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 20_000})
+	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 20_000, State: allEnded})
 	sc := scrape(0, of("p/a", sample(0, 100)))
 	for i := range 20_000 {
 		sc.Containers = append(sc.Containers, of(fmt.Sprintf("pod%d/a", i), sample(0, 1)))

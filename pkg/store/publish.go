@@ -51,15 +51,15 @@ func (n *node) publishNode() {
 
 // publishPods publishes new snapshots. changed is set if pods were added or removed.
 func (n *node) publishPods(changed bool) {
-	ready := slices.DeleteFunc(slices.Clone(n.reports), func(r *podReport) bool { return !r.isReady() })
+	ready := slices.DeleteFunc(slices.Clone(n.reported), func(r *reportedPod) bool { return !r.isReady() })
 	if len(ready) == 0 && !changed {
 		return
 	}
 	for batch := range slices.Chunk(ready, batchSize) {
 		snapshotBatch(batch, &n.clock)
 	}
-	next := &podSnapshots{make([]uint32, len(n.reports)), make([]*usage.Pod, len(n.reports))}
-	for i, r := range n.reports {
+	next := &podSnapshots{make([]uint32, len(n.reported)), make([]*usage.Pod, len(n.reported))}
+	for i, r := range n.reported {
 		next.hashes[i], next.all[i] = r.hash, r.snapshot
 	}
 	n.pods.Store(next)
@@ -71,7 +71,7 @@ func (n *node) publishPods(changed bool) {
 const batchSize = 32
 
 // snapshotBatch makes snapshots of pods that are ready.
-func snapshotBatch(ready []*podReport, clock *nodeClock) {
+func snapshotBatch(ready []*reportedPod, clock *nodeClock) {
 	count := 0
 	for _, r := range ready {
 		count += len(r.containers)
@@ -95,6 +95,6 @@ func snapshotBatch(ready []*podReport, clock *nodeClock) {
 
 // isReady reports whether a new snapshot is possible: something has changed, every container has an Amount, and none
 // is being restarted. Another one may have taken over the load of that.
-func (r *podReport) isReady() bool {
-	return r.changed && !r.restarts && !slices.ContainsFunc(r.containers, func(c *container) bool { return !c.hasAmount })
+func (r *reportedPod) isReady() bool {
+	return r.changed && !r.awaitsRestart && !slices.ContainsFunc(r.containers, func(c *container) bool { return !c.hasAmount })
 }

@@ -42,7 +42,7 @@ func (n *node) withoutStale(scrape *usage.Scrape) (current *usage.Scrape, hasRem
 // isLeftover reports whether a container has neither CPU nor memory and does not run according to the API
 // server: kubelets may report the start time of a container long after it ended.
 func (n *node) isLeftover(s *usage.ContainerSample) bool {
-	return s.Has&(usage.HasCPU|usage.HasMemory) == 0 && n.config.State != nil && !n.state(keyOf(s)).Running
+	return s.Has&(usage.HasCPU|usage.HasMemory) == 0 && !n.state(keyOf(s)).Running
 }
 
 // isOfRemoved reports whether a sample belongs to a removed pod, because it was requested or taken
@@ -88,10 +88,10 @@ func (n *node) removePod(key podKey, at usage.Time) {
 		}
 	}
 	n.removed[key] = at // what n.ended has of the pod does not count as long as this
-	if n.report(key) == nil {
+	if n.reportedPod(key) == nil {
 		return
 	}
-	n.reports = slices.DeleteFunc(n.reports, func(r *podReport) bool { return r.key == key })
+	n.reported = slices.DeleteFunc(n.reported, func(r *reportedPod) bool { return r.key == key })
 	n.containers = slices.DeleteFunc(n.containers, func(c *container) bool { return c.pod.key == key })
 	n.publishPods(true)
 }

@@ -24,27 +24,27 @@ type beforeJump uint8
 
 const (
 	notBeforeJump    beforeJump = iota
-	maybeBeforeJump             // a sample with another time restarts the series
-	surelyBeforeJump            // any sample restarts the series, also one with the same time
-	longBeforeJump              // the same, and it may be from before an earlier jump, too
+	maybeBeforeJump             // a sample with another time begins a series
+	surelyBeforeJump            // any sample begins a series, also one with the same time
+	longBeforeJump              // the same; its time is by a clock before the last one, so it cannot be compared
 )
 
 // series is the state of one node or container: the reading that the next sample is compared with,
 // and the Amount derived from the samples so far. A counter reset, a gap or a jump of the node's clock
-// ends the samples that rates can start at; the same struct then starts over (restart).
+// ends the samples that rates can start at; the same struct then begins another series (begin).
 type series struct {
 	prev   reading      // meaningful if sampled
 	amount usage.Amount // the last one; of an earlier series unless hasAmount is set
 	asOf   usage.Time   // when amount was sampled
-	since  usage.Time   // when the series started
+	since  usage.Time   // when the series began
 
-	history *history // nil: the samples are not close to each other, and none is unserved
+	history *history // nil: the samples are not close to each other, and none is unserved or refused
 
 	sampled    bool  // whether prev is set
 	untimed    bool  // whether prev.At is a usage.Time, see usage.Sample
 	hasAmount  bool  // whether amount belongs to this series
 	isNew      bool  // whether the first sample may have a mean since the start: the container did not run before
-	startFell  bool  // whether the series started because the start time fell
+	startFell  bool  // whether the series began because the start time fell
 	isProven   bool  // whether prev is of the pod in the API server, as far as its start shows, see node.checkOwner
 	olderCount uint8 // consecutive samples that were older than prev
 	prevIs     beforeJump
@@ -68,14 +68,8 @@ type arrival struct {
 	foreign    []*container // of another pod only, dropped once all have been observed, in the order of node.containers
 }
 
-// recentJump is how long after a jump start times, and windows of kubelet-reported rates, may be from before it.
-const recentJump = time.Minute
-
-// jumpedRecently reports whether the node's clock jumped so recently that a start time, or the
-// window of a kubelet-reported rate, may be from before the jump.
-func (a *arrival) jumpedRecently() bool {
-	return a.clock.jumpedAt != 0 && a.at.Sub(a.clock.jumpedAt) <= recentJump
-}
+// jumpedRecently reports whether the node's clock jumped recently, see nodeClock.jumpedRecently.
+func (a *arrival) jumpedRecently() bool { return a.clock.jumpedRecently(a.at) }
 
 // startsAreAmbiguous reports whether the node's clock is ambiguous, or was in the last minute.
 func (a *arrival) startsAreAmbiguous() bool {
@@ -99,17 +93,17 @@ func (s *series) observe(cur *usage.Sample, a *arrival) bool {
 		a.lost = usage.LostZero
 		return false
 	}
-	if startsOver, fromZero := s.startsOver(cur, a); startsOver {
-		s.restart(cur, a)
+	if isFirst, fromZero := s.isFirst(cur, a); isFirst {
+		s.begin(cur, a)
 		// After a clock was set back, a container that was not reported before may be older than it looks.
 		return fromZero && !a.startsAreAmbiguous() && s.applyMeanSinceStart(cur, a)
 	}
 	return s.advance(cur, a)
 }
 
-// startsOver reports whether a sample starts a new series, whatever its counter is, and whether the
+// isFirst reports whether a sample is the first of a new series, whatever its counter is, and whether the
 // counter is then known to have been 0 at the start of the container.
-func (s *series) startsOver(cur *usage.Sample, a *arrival) (startsOver, fromZero bool) {
+func (s *series) isFirst(cur *usage.Sample, a *arrival) (isFirst, fromZero bool) {
 	switch {
 	case !s.sampled:
 		// If a scrape mentioned it, without a value, before the start time that it shows now, that start time is too late:
@@ -126,62 +120,79 @@ func (s *series) startsOver(cur *usage.Sample, a *arrival) (startsOver, fromZero
 	return cur.At >= s.prev.At && s.isOfOther(cur, a.wasAway), false
 }
 
+// These add to the verdicts of usage.Rate. usage.Fell is then a counter that fell for no known reason.
+const (
+	restarted = usage.Excess + 1 + iota // the counter fell because the container was restarted
+	tooEarly                            // it has a rate, but the container is starting up
+)
+
+// verdict returns how a sample counts, compared with the previous one, and its Amount, see usage.Rate.
+func (s *series) verdict(cur *usage.Sample, a *arrival) (usage.Amount, usage.Verdict) {
+	amount, verdict := usage.Rate(s.prev.Reading, cur, a.config.MaxSampleAge, a.capacity)
+	hasFallen := verdict == usage.Fell || s.fellSinceUnserved(cur)
+	switch {
+	case hasFallen && s.isRestart(cur, a):
+		return amount, restarted
+	case hasFallen && cur.At.Sub(s.prev.At) > a.config.MaxSampleAge:
+		return amount, usage.Gap
+	case hasFallen:
+		return amount, usage.Fell
+	case verdict == usage.Fresh && s.isYoung(cur, a) && !a.config.isDense(amount.Window):
+		return amount, tooEarly
+	}
+	return amount, verdict
+}
+
 // advance compares a sample with the previous one, and reports whether there is a new Amount.
 func (s *series) advance(cur *usage.Sample, a *arrival) bool {
-	amount, verdict := usage.Rate(s.prev.Reading, cur, a.config.MaxSampleAge, a.capacity)
-	isDense, isYoung := verdict == usage.Fresh && a.config.isDense(amount.Window), s.isYoung(cur, a)
-	isTooEarly := verdict == usage.Fresh && isYoung && !isDense
-	if isTooEarly {
-		verdict = usage.Unchanged // so that the next rate covers the time since the previous sample
-	}
-	if s.fellSinceUnserved(cur) {
-		verdict = usage.Fell
-	}
-	if verdict == usage.Fell && !s.isRestart(cur, a) {
-		if cur.At.Sub(s.prev.At) <= a.config.MaxSampleAge {
-			a.lost = usage.LostFall
-			return false
-		}
-		verdict = usage.Gap
-	}
+	amount, verdict := s.verdict(cur, a)
 	switch verdict {
 	case usage.Fresh:
-		amount = s.widen(amount, cur, isDense, a)
-		s.setPrevious(cur)
-		if isYoung {
-			return false
-		}
-		if isDense && amount.IsShort(a.config.RateWindow) { // the next rate starts at a sample of the history
-			if a.excess > 0 {
-				a.lost = usage.LostExcess
-			}
-			return false
-		}
-		s.setAmount(amount, cur, a)
-		return true
+		return s.adopt(cur, amount, a)
 	case usage.Excess:
 		return s.refuse(cur, amount, a)
 	case usage.Unchanged:
 		s.olderCount = 0
 		s.noteUnserved(cur)
-		if isTooEarly { // a start that moves with each sample would be far from the first one
-			s.prev.startedAt = cur.StartedAt
-		}
+	case tooEarly: // the next rate covers the time since the previous sample
+		s.olderCount = 0
+		s.noteUnserved(cur)
+		s.prev.startedAt = cur.StartedAt // a start that moves with each sample would be far from the first one
 	case usage.Older:
 		a.counts.older.Add(1)
 		if s.olderCount++; s.olderCount >= maxOlder {
 			a.counts.stepsBack.Add(1)
-			s.restart(cur, a)
+			s.begin(cur, a)
 		}
 	case usage.Gap:
 		s.isProven = false // the counter may be that of another container
-		s.restart(cur, a)
-	case usage.Fell:
+		s.begin(cur, a)
+	case restarted:
 		isDated := s.startedLater(cur) // otherwise the start is not that of the new counter
-		s.restart(cur, a)
+		s.begin(cur, a)
 		return isDated && s.applyMeanSinceStart(cur, a)
+	case usage.Fell:
+		a.lost = usage.LostFall
 	}
 	return false
+}
+
+// adopt makes a sample with a rate the previous one, and reports whether there is a new Amount.
+func (s *series) adopt(cur *usage.Sample, amount usage.Amount, a *arrival) bool {
+	isDense, isYoung := a.config.isDense(amount.Window), s.isYoung(cur, a)
+	amount = s.widen(amount, cur, isDense, a)
+	s.setPrevious(cur)
+	if isYoung {
+		return false
+	}
+	if isDense && amount.IsShort(a.config.RateWindow) { // the next rate starts at a sample of the history
+		if a.excess > 0 {
+			a.lost = usage.LostExcess
+		}
+		return false
+	}
+	s.setAmount(amount, cur, a)
+	return true
 }
 
 // refuse handles a sample whose rate is above the node's capacity, and reports whether there is a new Amount.
@@ -193,7 +204,7 @@ func (s *series) refuse(cur *usage.Sample, amount usage.Amount, a *arrival) bool
 	if refused := s.history.refused; refused.At != 0 {
 		next, verdict := usage.Rate(refused, cur, a.config.MaxSampleAge, a.capacity)
 		if verdict == usage.Fresh && next.CPUNanocores > 0 && usage.IsWithin(next.CPUNanocores, a.capacity) {
-			s.restart(&usage.Sample{
+			s.begin(&usage.Sample{
 				At: refused.At, CPUSeconds: refused.CPUSeconds, StartedAt: cur.StartedAt, Untimed: cur.Untimed,
 			}, a)
 			return s.prevIs == notBeforeJump && s.advance(cur, a)
@@ -205,8 +216,8 @@ func (s *series) refuse(cur *usage.Sample, amount usage.Amount, a *arrival) bool
 	return false
 }
 
-// restart starts a new series with a sample.
-func (s *series) restart(cur *usage.Sample, a *arrival) {
+// begin begins a new series with a sample.
+func (s *series) begin(cur *usage.Sample, a *arrival) {
 	a.counts.baselines.Add(1)
 	s.startFell = s.sampled && s.prevIs == notBeforeJump && s.startMoved(cur) < 0
 	s.prevIs = s.beforeJumpOf(cur, a)
@@ -214,22 +225,22 @@ func (s *series) restart(cur *usage.Sample, a *arrival) {
 	s.hasAmount, s.isNew, s.since, s.history = false, false, a.at, nil
 }
 
-// beforeJumpOf reports whether a sample that starts a series is from before a jump.
+// beforeJumpOf reports whether a sample that begins a series is from before a jump.
 func (s *series) beforeJumpOf(cur *usage.Sample, a *arrival) beforeJump {
 	switch {
 	case s.prevIs == surelyBeforeJump, s.prevIs == longBeforeJump:
 		prev := s.prev.At
-		if s.prevIs == longBeforeJump {
+		if s.prevIs == longBeforeJump { // by another clock than that before the last jump
 			prev = 0
 		}
-		if a.jumpedRecently() && a.clock.isAfterJump(cur.At, prev) {
+		if a.clock.isAfterJump(cur.At, prev, a.at) {
 			return notBeforeJump
 		}
 		return maybeBeforeJump
 	case s.prevIs == maybeBeforeJump: // samples that stay ahead of the node's clock are by another one
 		return notBeforeJump
 	case a.clock.isAhead(cur, a.at),
-		!s.sampled && !cur.Untimed && a.jumpedRecently() && !a.clock.isAfterJump(cur.At, 0):
+		!s.sampled && !cur.Untimed && a.jumpedRecently() && !a.clock.isAfterJump(cur.At, 0, a.at):
 		return maybeBeforeJump
 	}
 	return notBeforeJump

@@ -33,17 +33,16 @@ type Config struct {
 	// State returns what the API server shows of a container of a pod that is bound to the node; the
 	// zero usage.ContainerState if there is no such pod. It is called for containers that a scrape does not
 	// mention, or mentions without CPU and memory. It is also called if a start time has changed, or was
-	// not yet found to be that of the pod, or if a sample was refused, or gave no new Amount. nil: nothing is
-	// known,
-	// so complete scrapes decide what runs.
+	// not yet found to be that of the pod, or if a sample was refused, or gave no new Amount. Required.
 	State func(node, namespace, pod, container string) usage.ContainerState
 }
 
-// isDense reports whether a window is so short that a rate should begin at an earlier sample.
+// isDense reports whether a window is so short that a rate should begin at an earlier sample: less than 60 % of
+// RateWindow.
 func (c *Config) isDense(window time.Duration) bool { return window < c.RateWindow*3/5 }
 
 // isClose reports whether a window is so short that a rate should begin at an earlier sample if the load is
-// known to be steady: twice the window is about as close to RateWindow.
+// known to be steady: less than 70 % of RateWindow. Twice the window is about as close to that.
 func (c *Config) isClose(window time.Duration) bool { return window < c.RateWindow*7/10 }
 
 // Store holds the usage of a cluster. It is safe for concurrent use, but calls to Put, PutSummary

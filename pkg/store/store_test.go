@@ -53,15 +53,25 @@ func scrape(seconds float64, containers ...usage.ContainerSample) *usage.Scrape 
 
 // newStoreWith returns a store without a rate window. The API server shows this state of every container.
 func newStoreWith(state *usage.ContainerState) *Store {
-	return New(Config{MaxSampleAge: maxAge, MaxContainers: 100,
-		State: func(_, _, _, _ string) usage.ContainerState { return *state }})
+	return New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: always(state)})
 }
+
+// always returns a Config.State that shows this state of every container.
+func always(state *usage.ContainerState) func(_, _, _, _ string) usage.ContainerState {
+	return func(_, _, _, _ string) usage.ContainerState { return *state }
+}
+
+// The API server shows that all containers run, or that all have ended.
+var (
+	allRun   = always(&usage.ContainerState{Running: true, Alive: true, EarliestStart: usage.OldestStart * 1e9})
+	allEnded = always(&usage.ContainerState{EarliestStart: usage.OldestStart * 1e9})
+)
 
 func newStore() *Store { return newWideStore(rateWindow) }
 
 // newWideStore returns a store whose rates should cover a time.
 func newWideStore(rateWindow time.Duration) *Store {
-	return New(Config{MaxSampleAge: maxAge, RateWindow: rateWindow, MaxContainers: 100})
+	return New(Config{MaxSampleAge: maxAge, RateWindow: rateWindow, MaxContainers: 100, State: allRun})
 }
 
 // show returns a pod's metrics as text: its time and window in seconds, and each container's CPU in
@@ -104,9 +114,6 @@ func BenchmarkPut(b *testing.B) {
 	for _, pace := range paces {
 		b.Run(fmt.Sprintf("every %v s", pace), func(b *testing.B) {
 			sc, s, now := &usage.Scrape{}, newStore(), 0.0
-			s.config.State = func(_, _, _, _ string) usage.ContainerState {
-				return usage.ContainerState{Running: true, EarliestStart: nodeAt(-3600)}
-			}
 			fill(sc, "0", now)
 			b.ReportAllocs()
 			for b.Loop() {

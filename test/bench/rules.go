@@ -29,7 +29,10 @@ type rule func(point) float64
 
 // stored is the rule of the product: its store.
 func stored() rule {
-	s := store.New(store.Config{RateWindow: ruleWindow, MaxSampleAge: time.Minute, MaxContainers: 1})
+	s := store.New(store.Config{
+		RateWindow: ruleWindow, MaxSampleAge: time.Minute, MaxContainers: 1,
+		State: func(_, _, _, _ string) usage.ContainerState { return usage.ContainerState{Running: true} },
+	})
 	start := usage.Time(1e18)
 	last := 0.0
 	return func(p point) float64 {

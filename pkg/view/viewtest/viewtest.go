@@ -27,6 +27,16 @@ func Index[T any](objects ...T) *inventory.Index {
 // Objects returns all objects of an Index.
 func Objects(index *inventory.Index) []*inventory.Object { return index.List("", labels.Everything()) }
 
+// NewStore returns an empty store whose metrics expire after a minute. A container has ended when a scrape omits it.
+func NewStore(maxContainers int) *store.Store {
+	return store.New(store.Config{
+		MaxSampleAge: time.Minute, MaxContainers: maxContainers,
+		State: func(_, _, _, _ string) usage.ContainerState {
+			return usage.ContainerState{EarliestStart: usage.NodeTime(usage.OldestStart * time.Second)}
+		},
+	})
+}
+
 // Put puts two scrapes of a node into a store, which computes this usage of the node from them (nil:
 // none) and of the pods on it. The Amounts must have a time and a window. Where AsOf differs from
 // the time of an Amount, the node's clock is ahead of ours by that much.
