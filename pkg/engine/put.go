@@ -28,7 +28,7 @@ func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) bool {
 		s.fill(n, reference)
 		s.scrape.DropUnknown()
 		report := s.Sink.Put(n.name, &s.scrape)
-		n.health.Capacity, n.health.Exceeded = report.Capacity, report.Exceeded
+		n.health.Capacity, n.health.Exceeded = s.scrape.Capacity, report.Exceeded
 	}
 	return s.recordNode(n, time.Now())
 }

@@ -60,7 +60,8 @@ func (w *world) play(t *testing.T, nodeCores float64, truths int, lies ...func(a
 			t.Fatal(err)
 		}
 		scrape.Capacity = 2e9
-		w.source.List[0].Capacity = s.Put("n7", &scrape).Capacity
+		s.Put("n7", &scrape)
+		w.source.List[0].Capacity = scrape.Capacity
 	}
 	w.podFacts, w.nodeFacts = map[string]store.PodFacts{}, map[string]store.Facts{}
 	if f, ok := s.PodFacts("n7", "shop", "web"); ok {

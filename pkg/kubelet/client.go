@@ -47,34 +47,35 @@ func NewClient(config Config) (*Client, error) {
 	}, nil
 }
 
-// Fetch requests the resource metrics of a node's kubelet once, and calls put with the decoded
-// response unless that fails. put must not retain the scrape, nor the names in it: both are in memory
-// that another request reuses once put returns.
+// Fetch requests the resource metrics of a node's kubelet once, and calls receive with the decoded
+// response unless that fails. receive must not retain the scrape, nor the names in it: both are in memory
+// that another request reuses once receive returns.
 //
 // reason.Of returns the reason of an error. Its text has neither the node, which callers know, nor the cure, which is
 // added where it is printed, see reason.Explanation. The connection is kept for the next request.
-func (c *Client) Fetch(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error) {
-	return c.fetch(ctx, node, resourceQuery, put)
+func (c *Client) Fetch(ctx context.Context, node *corev1.Node, receive func(*usage.Scrape)) (usage.Timing, error) {
+	return c.fetch(ctx, node, resourceQuery, receive)
 }
 
 // FetchSummary is Fetch for the kubelet's summary, which contains kubelet-reported rates. Its
 // timestamps are rounded down to seconds. Its path does not depend on annotations.
-func (c *Client) FetchSummary(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error) {
-	return c.fetch(ctx, node, summaryQuery, put)
+func (c *Client) FetchSummary(ctx context.Context, node *corev1.Node, receive func(*usage.Scrape)) (usage.Timing, error) {
+	return c.fetch(ctx, node, summaryQuery, receive)
 }
 
 // FetchStorage is Fetch for the complete summary of the kubelet. The scrape has only Storage. It may be
 // called during a Fetch for the same node.
-func (c *Client) FetchStorage(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error) {
-	return c.fetch(ctx, node, storageQuery, put)
+func (c *Client) FetchStorage(ctx context.Context, node *corev1.Node, receive func(*usage.Scrape)) (usage.Timing, error) {
+	return c.fetch(ctx, node, storageQuery, receive)
 }
 
 // patience is the number of requests after a slow one that may last as long. A loaded kubelet often responds
 // fast in between.
 const patience = 4
 
+// fetch sends one request, with more time for a kubelet that was slow. It returns errors with their reasons.
 func (c *Client) fetch(
-	ctx context.Context, node *corev1.Node, q *query, put func(*usage.Scrape),
+	ctx context.Context, node *corev1.Node, q *query, receive func(*usage.Scrape),
 ) (timing usage.Timing, err error) {
 	t, err := c.transportOf(node)
 	if err != nil {
@@ -97,7 +98,7 @@ func (c *Client) fetch(
 	if err != nil {
 		return timing, q.newError(err)
 	}
-	put(&w.scrape)
+	receive(&w.scrape)
 	c.release(w)
 	return timing, nil
 }

@@ -21,13 +21,14 @@ const (
 const clockCure = "run a time service (NTP) on the node and on the machine of kube-vitals; " +
 	"few such lines are logged in a row, /nodez has all nodes; see docs/troubleshooting.md#wrong-clocks"
 
-// logCapacity logs that the CPU capacity in a node's status is too low, when that is first known.
-func (s *Scraper) logCapacity(logger klog.Logger, node string, r *usage.Report, exceeded uint64) {
-	if r.Exceeded != 0 && exceeded == 0 && s.nodeLines.Allow() {
+// logCapacity logs that the CPU capacity in a node's status is too low, when that is first known. exceeded and
+// before are usage.Report.Exceeded after the scrape and before it.
+func (s *Scraper) logCapacity(logger klog.Logger, r *Result, exceeded, before uint64) {
+	if exceeded != 0 && before == 0 && s.nodeLines.Allow() {
 		d := reason.AboveCapacity.Describe()
 		logger.Info("The CPU usage of the node is above the capacity in its status; it is served ("+d.Cure+
-			"; few such lines are logged in a row, /nodez has all nodes)", "node", node,
-			"capacity", float64(r.Capacity)/1e9, "usage", float64(r.Exceeded)/1e9) // cores
+			"; few such lines are logged in a row, /nodez has all nodes)", "node", r.Node,
+			"capacity", float64(r.Capacity)/1e9, "usage", float64(exceeded)/1e9) // cores
 	}
 }
 

@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -18,8 +21,10 @@ func TestLogsCapacity(t *testing.T) {
 			exceeded uint64
 			want     int // lines so far
 		}{{0, 0}, {6e9, 1}, {6.5e9, 1}, {0, 1}, {6e9, 2}} {
-			c.set(func() { c.clocks["n1"] = usage.Report{Capacity: 2e9, Exceeded: step.exceeded} })
-			s.Set(node("n1"))
+			c.set(func() { c.clocks["n1"] = usage.Report{Exceeded: step.exceeded} })
+			n1 := node("n1")
+			n1.Status.Capacity = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}
+			s.Set(n1)
 			pass(3 * interval)
 			lines := slices.DeleteFunc(c.lines(), func(l string) bool { return !strings.Contains(l, line) })
 			if len(lines) != step.want || step.want > 0 && !strings.Contains(lines[0], "capacity=2 usage=6") {

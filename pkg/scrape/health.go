@@ -27,7 +27,7 @@ func add(n *health.Node, r *Result, report *usage.Report) {
 		n.Skipped += lines
 	}
 	n.ClockOffset, n.ClockKnown = report.ClockOffset, report.ClockKnown
-	n.Capacity, n.Exceeded = report.Capacity, report.Exceeded
+	n.Capacity, n.Exceeded = r.Capacity, report.Exceeded
 }
 
 // Overall implements health.Source. The metrics of a container or node are expected when it is old

@@ -33,14 +33,14 @@ import (
 
 // Fetcher fetches the metrics of one node. Its errors do not name the node. reason.Of returns their reasons.
 type Fetcher interface {
-	// Fetch requests the node's samples, and calls put with them unless that fails. The Fetcher owns the
-	// scrape and reuses it, and the names in it, when put returns.
-	Fetch(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error)
+	// Fetch requests the node's samples, and calls receive with them unless that fails. The Fetcher owns the
+	// scrape and reuses it, and the names in it, when receive returns.
+	Fetch(ctx context.Context, node *corev1.Node, receive func(*usage.Scrape)) (usage.Timing, error)
 	// FetchSummary requests the rates that the kubelet computes itself, as Fetch does.
-	FetchSummary(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error)
+	FetchSummary(ctx context.Context, node *corev1.Node, receive func(*usage.Scrape)) (usage.Timing, error)
 	// FetchStorage requests the ephemeral storage that the node uses, as Fetch does. It may be called
 	// during a Fetch for the same node.
-	FetchStorage(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error)
+	FetchStorage(ctx context.Context, node *corev1.Node, receive func(*usage.Scrape)) (usage.Timing, error)
 	// Forget drops what is kept for a node.
 	Forget(node string)
 	// Address returns the host and port that the requests for a node go to. It is empty if the node
@@ -71,15 +71,13 @@ type Result struct {
 	// Late is the time spent waiting for this process: from the due time to the start, and for
 	// permits to connect and to read (usage.Timing.Queued).
 	Late time.Duration
-	// Took is the time from the start until the response was decoded, or until the error, without
-	// waits for permits.
-	Took    time.Duration
-	Slow    bool // see usage.Timing
+	usage.Timing
 	Kind    Kind
 	Skipped [usage.NumSkipReasons]int // lines that were skipped, by reason
 	Err     error                     // nil: success
 
-	Containers int // in the response
+	Containers int    // in the response
+	Capacity   uint64 // of the node in its status, in nanocores; 0: not known
 }
 
 // Kind is why a node was scraped at that time.
@@ -247,19 +245,19 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 	result := Result{Node: name, Kind: t.kind}
 	var report usage.Report
 	var arrived usage.Time
-	timing, err := s.fetch(ctx, t, s.Fetcher.Fetch, func(r *usage.Scrape) {
+	timing, err := s.fetchAndPut(ctx, t, s.Fetcher.Fetch, func(r *usage.Scrape) {
 		report, arrived = s.Sink.Put(name, r), r.At
-		result.Skipped, result.Containers = r.Skipped, len(r.Containers)
+		result.Skipped, result.Containers, result.Capacity = r.Skipped, len(r.Containers), r.Capacity
 	})
 	if ctx.Err() != nil {
 		return
 	}
-	result.Err, result.Late, result.Took, result.Slow = err, start-t.due+timing.Queued, timing.Took, timing.Slow
+	result.Err, result.Late, result.Timing = err, start-t.due+timing.Queued, timing
 	var now health.Attempts
 	exists := t.unlessDeleted(func() {
 		if err == nil {
 			s.logClock(klog.FromContext(ctx), name, &report, t.health.ClockKnown)
-			s.logCapacity(klog.FromContext(ctx), name, &report, t.health.Exceeded)
+			s.logCapacity(klog.FromContext(ctx), &result, report.Exceeded, t.health.Exceeded)
 		}
 		add(&t.health, &result, &report)
 		now = t.health.Attempts
@@ -269,7 +267,7 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 		return
 	}
 	logChange(klog.FromContext(ctx), &t.log, name, &now)
-	if err != nil || report.ClockJumped {
+	if err != nil {
 		t.summaryFetched = false // the rates of an earlier summary do not cover the time from now on
 	}
 	var p plan
@@ -293,7 +291,7 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 // what is still missing then, or p if there is no summary.
 func (s *Scraper) fetchSummary(ctx context.Context, t *target, p plan) plan {
 	name, start := t.node.Load().Name, time.Now()
-	_, err := s.fetch(ctx, t, s.Fetcher.FetchSummary, func(r *usage.Scrape) {
+	_, err := s.fetchAndPut(ctx, t, s.Fetcher.FetchSummary, func(r *usage.Scrape) {
 		p = newPlan(s.Sink.PutSummary(name, r), r.At, s.MinWindow)
 	})
 	if ctx.Err() != nil {
@@ -312,10 +310,10 @@ func (s *Scraper) fetchSummary(ctx context.Context, t *target, p plan) plan {
 	return p
 }
 
-// fetch calls a method of the Fetcher. It sets the node's capacity in the response and passes it to put,
+// fetchAndPut calls a method of the Fetcher. It sets the node's capacity in the response and passes it to put,
 // unless the target was deleted. If the response makes them panic, which is a bug, only that node is
 // affected.
-func (s *Scraper) fetch(
+func (s *Scraper) fetchAndPut(
 	ctx context.Context, t *target,
 	method func(context.Context, *corev1.Node, func(*usage.Scrape)) (usage.Timing, error), put func(*usage.Scrape),
 ) (timing usage.Timing, err error) {

@@ -421,8 +421,14 @@ func TestSummaryIsFetchedAgainAfterAGap(t *testing.T) {
 			pass(3 * interval)
 			c.set(func() { c.fetch = nil })
 		},
-		"jump of the clock": func(c *cluster) {
-			c.set(func() { c.clocks["n1"] = usage.Report{ClockKnown: true, ClockJumped: true} })
+		"no rate could be served meanwhile, as after a jump of the clock": func(c *cluster) {
+			c.set(func() {
+				c.missing = func(now usage.Time) []usage.Missing {
+					return []usage.Missing{{Since: now, SampledAt: now.Add(-14 * time.Second)}}
+				}
+			})
+			pass(5 * time.Second)
+			c.set(func() { c.missing = rates })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

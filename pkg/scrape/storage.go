@@ -65,7 +65,7 @@ func (s *Scraper) fetchStorage(ctx context.Context, t *target, kind Kind) {
 		return
 	}
 	name := t.node.Load().Name
-	timing, err := s.fetch(ctx, t, s.Fetcher.FetchStorage, func(r *usage.Scrape) { s.Storage.Sink.Put(name, r) })
+	timing, err := s.fetchAndPut(ctx, t, s.Fetcher.FetchStorage, func(r *usage.Scrape) { s.Storage.Sink.Put(name, r) })
 	if ctx.Err() != nil {
 		return
 	}

@@ -48,7 +48,7 @@ func newTestInstruments() *instruments {
 	i.registerActive(func() scrape.ActiveStats {
 		return scrape.ActiveStats{Nodes: 3, Resolution: 7500 * time.Millisecond, Refused: 1.5}
 	})
-	skipped := scrape.Result{Node: "a", Took: time.Millisecond, Kind: scrape.Early}
+	skipped := scrape.Result{Node: "a", Timing: usage.Timing{Took: time.Millisecond}, Kind: scrape.Early}
 	skipped.Skipped[usage.BadValue] = 2
 	for _, r := range []scrape.Result{
 		skipped, {Node: "a", Late: -time.Second, Kind: scrape.OfActive}, {Node: "b", Kind: scrape.OfActive},

@@ -147,7 +147,6 @@ func (m *model) put(name string, r report) (put usage.Report) {
 		m.putScrape(n, r, in)
 		put = usage.Report{
 			ClockOffset: n.offset(), ClockKnown: len(n.evidence) > 0, ClockJumped: in.jumped, Exceeded: n.exceeded,
-			Capacity: n.status,
 		}
 	}
 	if n.self.known {

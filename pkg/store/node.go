@@ -125,7 +125,7 @@ func (n *node) put(scrape *usage.Scrape, counts *counts) usage.Report {
 	n.forgetRemoved(scrape.At)
 	return usage.Report{
 		Missing: n.missing(a), ClockOffset: n.clock.offset(), ClockKnown: n.clock.known, ClockJumped: jumped,
-		Capacity: n.capacity.status, Exceeded: n.capacity.shown,
+		Exceeded: n.capacity.shown,
 	}
 }
 

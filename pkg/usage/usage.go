@@ -243,7 +243,6 @@ type Report struct {
 	ClockKnown  bool          // whether the offset is known
 	ClockJumped bool          // whether the offset has jumped since the previous scrape; if so, all series restart
 
-	Capacity uint64 // CPU capacity in nanocores in the node's status; 0: not known
 	// Exceeded is the CPU usage in nanocores that the node's own counter has shown several times in a row,
 	// if that is above the capacity in the node's status. The status is wrong then. 0: it is not.
 	Exceeded uint64
