@@ -56,7 +56,7 @@ func (w *world) play(t *testing.T, nodeCores float64, truths int, lies ...func(a
 			text += fmt.Sprintf("container_memory_working_set_bytes%s %s %d\n", labels, l.memory, at.UnixMilli())
 		}
 		scrape := usage.Scrape{At: usage.At(at), Sent: usage.At(at), Date: usage.NodeAt(at.Truncate(time.Second))}
-		if err := new(decode.Text).Decode(&scrape, []byte(text)); err != nil {
+		if err := (&decode.Text{MaxContainers: 1000}).Decode(&scrape, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 		scrape.Capacity = 2e9

@@ -59,13 +59,17 @@ func (c *Client) Fetch(ctx context.Context, node *corev1.Node, receive func(*usa
 
 // FetchSummary is Fetch for the kubelet's summary, which contains kubelet-reported rates. Its
 // timestamps are rounded down to seconds. Its path does not depend on annotations.
-func (c *Client) FetchSummary(ctx context.Context, node *corev1.Node, receive func(*usage.Scrape)) (usage.Timing, error) {
+func (c *Client) FetchSummary(
+	ctx context.Context, node *corev1.Node, receive func(*usage.Scrape),
+) (usage.Timing, error) {
 	return c.fetch(ctx, node, summaryQuery, receive)
 }
 
 // FetchStorage is Fetch for the complete summary of the kubelet. The scrape has only Storage. It may be
 // called during a Fetch for the same node.
-func (c *Client) FetchStorage(ctx context.Context, node *corev1.Node, receive func(*usage.Scrape)) (usage.Timing, error) {
+func (c *Client) FetchStorage(
+	ctx context.Context, node *corev1.Node, receive func(*usage.Scrape),
+) (usage.Timing, error) {
 	return c.fetch(ctx, node, storageQuery, receive)
 }
 

@@ -79,10 +79,12 @@ func TestFetch(t *testing.T) {
 					writeFile(t, dir, "token", []byte(token))
 					expire(c.credentials.tokenFile)
 					check(fetchResource, token, path, "text/plain;version=0.0.4", func(dst *usage.Scrape) error {
-						return new(decode.Text).Decode(dst, resource)
+						return (&decode.Text{MaxContainers: 1000}).Decode(dst, resource)
 					})
 					check(fetchSummary, token, "/stats/summary?only_cpu_and_memory=true", "application/json",
-						func(dst *usage.Scrape) error { return new(decode.Summary).Decode(dst, summary, "node1") })
+						func(dst *usage.Scrape) error {
+							return (&decode.Summary{MaxContainers: 1000}).Decode(dst, summary, "node1")
+						})
 				}
 				if n := k.opened.Load(); n != 1 {
 					t.Errorf("got %d connections for 4 requests, want 1", n)

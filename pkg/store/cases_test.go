@@ -63,7 +63,7 @@ func (c *caseTarget) Put(r *cases.Response) error {
 	s := r.Scrape
 	if r.Text != "" {
 		decoded := usage.Scrape{At: s.At, Sent: s.Sent, Date: s.Date}
-		if err := new(decode.Text).Decode(&decoded, []byte(r.Text)); err != nil {
+		if err := (&decode.Text{MaxContainers: 1000}).Decode(&decoded, []byte(r.Text)); err != nil {
 			return err
 		}
 		s.Containers, s.Partial = append(decoded.Containers, s.Containers...), s.Partial || decoded.Partial

@@ -96,5 +96,6 @@ func snapshotBatch(ready []*reportedPod, clock *nodeClock) {
 // isReady reports whether a new snapshot is possible: something has changed, every container has an Amount, and none
 // is being restarted. Another one may have taken over the load of that.
 func (r *reportedPod) isReady() bool {
-	return r.changed && !r.awaitsRestart && !slices.ContainsFunc(r.containers, func(c *container) bool { return !c.hasAmount })
+	return r.changed && !r.awaitsRestart &&
+		!slices.ContainsFunc(r.containers, func(c *container) bool { return !c.hasAmount })
 }

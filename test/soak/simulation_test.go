@@ -143,7 +143,7 @@ func (*simulation) FetchStorage(context.Context, *corev1.Node, func(*usage.Scrap
 }
 
 func (s *simulation) Fetch(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error) {
-	return s.fetch(ctx, node.Name, kubelettest.ResourcePath, put, new(decode.Text).Decode)
+	return s.fetch(ctx, node.Name, kubelettest.ResourcePath, put, (&decode.Text{MaxContainers: 1000}).Decode)
 }
 
 func (s *simulation) FetchSummary(
@@ -151,7 +151,7 @@ func (s *simulation) FetchSummary(
 ) (usage.Timing, error) {
 	const path = kubelettest.SummaryPath + "?only_cpu_and_memory=true"
 	return s.fetch(ctx, node.Name, path, put, func(out *usage.Scrape, body []byte) error {
-		return new(decode.Summary).Decode(out, body, node.Name)
+		return (&decode.Summary{MaxContainers: 1000}).Decode(out, body, node.Name)
 	})
 }
 

@@ -19,9 +19,6 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// defaultMaxContainers is the default of MaxContainers.
-const defaultMaxContainers = 4 << 20 / MinContainerBytes
-
 // MinContainerBytes is less than a container takes in any response: in the text, it has a line for
 // its CPU and one for its memory, of more than 80 bytes each. If MaxContainers is the maximum size
 // of a response divided by MinContainerBytes, no valid response exceeds it.

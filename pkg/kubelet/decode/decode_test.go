@@ -70,6 +70,9 @@ func largeResponse(path string, pods, containersPerPod int) []byte {
 	return w.Body.Bytes()
 }
 
+// enough is more containers than the responses of tests have.
+const enough = 4 << 20 / MinContainerBytes
+
 // decodeFunc decodes a response that arrived at scrapedAt, with a decoder that is reused.
 type decodeFunc func(dst *usage.Scrape, text []byte) error
 
@@ -177,13 +180,13 @@ func cpuSample(seconds float64, at usage.NodeTime) usage.Sample {
 // the next.
 func TestReuse(t *testing.T) {
 	for name, tt := range decoders {
-		decode := tt.new(0)
+		decode := tt.new(enough)
 		var dst usage.Scrape
 		for _, text := range [][]byte{
 			largeResponse(tt.largePath, 300, 2), []byte("<html>\n"), readFile(t, tt.file), largeResponse(tt.largePath, 30, 2),
 		} {
 			var want usage.Scrape
-			wantErr := tt.new(0)(&want, text)
+			wantErr := tt.new(enough)(&want, text)
 			n := testing.AllocsPerRun(3, func() {
 				if err := decode(&dst, text); (err == nil) != (wantErr == nil) {
 					t.Errorf("%s: got error %v, want %v", name, err, wantErr)
@@ -207,8 +210,7 @@ func TestReuseReleasesMemory(t *testing.T) {
 	for i := range maxReusedIndex + 1 {
 		large = fmt.Appendf(large, "%s{container=\"c\",namespace=\"n\",pod=\"%d\"} 1\n", cpuName, i)
 	}
-	var text Text
-	var summary Summary
+	text, summary := Text{MaxContainers: enough}, Summary{MaxContainers: enough}
 	dst := usage.Scrape{At: usage.Time(scrapedAt)}
 	if err := text.Decode(&dst, large); err != nil || len(dst.Containers) != maxReusedIndex+1 {
 		t.Fatalf("got %d containers, error %v", len(dst.Containers), err)
@@ -267,10 +269,11 @@ func TestLatestTime(t *testing.T) {
 		{usage.Scrape{At: usage.Time(scrapedAt), Date: date}, date.Add(2*time.Second + maxAheadOfNode), false},
 	} {
 		for name, err := range map[string]error{
-			"Text": new(Text).Decode(&tt.dst,
+			"Text": (&Text{MaxContainers: enough}).Decode(&tt.dst,
 				fmt.Appendf(nil, "node_cpu_usage_seconds_total 1 %d\n", tt.at/usage.NodeTime(time.Millisecond))),
-			"Summary": new(Summary).Decode(&tt.dst, fmt.Appendf(nil, `{"node":{"cpu":{"time":%q,"usageCoreNanoSeconds":1}}}`,
-				tt.at.Time().Format(time.RFC3339Nano)), ""),
+			"Summary": (&Summary{MaxContainers: enough}).Decode(&tt.dst,
+				fmt.Appendf(nil, `{"node":{"cpu":{"time":%q,"usageCoreNanoSeconds":1}}}`,
+					tt.at.Time().Format(time.RFC3339Nano)), ""),
 		} {
 			if (err == nil) != tt.ok || (reason.Of(err) == reason.ClockSkew) == tt.ok {
 				t.Errorf("%s at %v, %+v: got error %v, want one: %v", name, tt.at, tt.dst, err, !tt.ok)
@@ -292,7 +295,8 @@ func TestBadTimes(t *testing.T) {
 		{"2026-11-22T00:00:00Z", secondAt, "a sample is from 2026-11-22T00:00:00Z, and the node's clock shows " + second},
 	} {
 		text := `{"node":{"cpu":{"time":"` + tt.time + `","usageCoreNanoSeconds":1}}}`
-		err := new(Summary).Decode(&usage.Scrape{At: usage.Time(scrapedAt), Date: tt.date}, []byte(text), "")
+		dst := &usage.Scrape{At: usage.Time(scrapedAt), Date: tt.date}
+		err := (&Summary{MaxContainers: enough}).Decode(dst, []byte(text), "")
 		if fmt.Sprint(err) != tt.want {
 			t.Errorf("%s: got error %q, want %q", text, err, tt.want)
 		}
@@ -304,7 +308,7 @@ func TestBadTimes(t *testing.T) {
 func TestFormatsAgree(t *testing.T) {
 	const all = usage.HasCPU | usage.HasMemory | usage.HasSwap
 	second := func(at usage.NodeTime) usage.NodeTime { return at - at%usage.NodeTime(time.Second) }
-	text, err := decodeString(t, textDecoder(0), string(readFile(t, resourceFile)))
+	text, err := decodeString(t, textDecoder(enough), string(readFile(t, resourceFile)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +318,7 @@ func TestFormatsAgree(t *testing.T) {
 	if text.node != wantNode || text.containers[0] != wantFirst || len(text.containers) != 6 || text.skipped != nil {
 		t.Errorf("got %+v, want %+v, %+v and 5 others", text, wantNode, wantFirst)
 	}
-	summary, err := decodeString(t, summaryDecoder(0), string(readFile(t, shortSummary)))
+	summary, err := decodeString(t, summaryDecoder(enough), string(readFile(t, shortSummary)))
 	if err != nil || summary.node.Rate != 324418260 {
 		t.Fatalf("got %+v, error %v, want a rate of 324418260", summary, err)
 	}
@@ -419,7 +423,7 @@ func checkDecoder(t *testing.T, reused, fresh decodeFunc, text []byte, values in
 	for _, n := range got.Skipped {
 		skipped += n
 	}
-	if skipped > values || len(got.Containers) > min(values, defaultMaxContainers) {
+	if skipped > values || len(got.Containers) > min(values, enough) {
 		t.Fatalf("got %d containers, %d skipped of %d", len(got.Containers), skipped, values)
 	}
 	checkSample(t, got.Node)

@@ -1,7 +1,6 @@
 package decode
 
 import (
-	"cmp"
 	"slices"
 	"unsafe"
 
@@ -42,7 +41,7 @@ func (s *state) begin(dst *usage.Scrape, maxContainers int) {
 	*dst = usage.Scrape{
 		At: dst.At, Sent: dst.Sent, Date: dst.Date, Containers: dst.Containers[:0], Storage: dst.Storage[:0],
 	}
-	s.dst, s.max, s.latest, s.future = dst, cmp.Or(maxContainers, defaultMaxContainers), latestTime(dst), 0
+	s.dst, s.max, s.latest, s.future = dst, maxContainers, latestTime(dst), 0
 	s.scrapedAt = dst.At.ByClock(0)
 	if s.index == nil {
 		s.index = map[containerID]int{}
@@ -67,10 +66,12 @@ func (s *state) finish() error {
 		})
 	}
 	s.dst.DropUnknown()
-	badTimes := s.dst.Skipped[usage.BadTime] > 0
+	// A node with 0 for what the kubelet does not know has been read: the scrape succeeds, with a loss. So has a
+	// container without values, unless the kubelet's times are wrong: then they are missing for that reason.
 	hasNode := s.dst.Node.Has != 0 || s.dst.Node.Loss == usage.LostZero
+	hasBadTimes := s.dst.Skipped[usage.BadTime] > 0
 	return s.result(hasNode || slices.ContainsFunc(s.dst.Containers, func(c usage.ContainerSample) bool {
-		return c.Has != 0 || !badTimes
+		return c.Has != 0 || !hasBadTimes
 	}))
 }
 

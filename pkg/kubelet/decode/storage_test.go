@@ -37,7 +37,7 @@ func expectStorage(t *testing.T, pods, want string, skipped ...usage.SkipReason)
 	const good = `{"podRef":{"name":"good","namespace":"n"},"containers":[{"name":"x"}],` +
 		`"ephemeral-storage":{"usedBytes":3}}`
 	text := `{"node":{"nodeName":"node1","cpu":{"time":"tomorrow"}},"pods":[` + pods + "," + good + `]}`
-	err := storageDecoder(0)(&dst, []byte(text))
+	err := storageDecoder(enough)(&dst, []byte(text))
 	want = strings.TrimSpace(want + " n/good/x=0 n/good/=3 @0")
 	wantSkipped := decoded{}.skipping(skipped...).skipped
 	got, gotSkipped := strings.Join(storageOf(&dst), " "), newDecoded(&dst).skipped
@@ -138,7 +138,7 @@ func TestStorageOfNode(t *testing.T) {
 		{`{"node":{` + fs + `}`, "[]", reason.Undecodable},
 	} {
 		var dst usage.Scrape
-		err := storageDecoder(0)(&dst, []byte(tt.text))
+		err := storageDecoder(enough)(&dst, []byte(tt.text))
 		if got := fmt.Sprint(storageOf(&dst)); reason.Of(err) != tt.reason || got != tt.want {
 			t.Errorf("%s: got %s, error %v, want %s and reason %q", tt.text, got, err, tt.want, tt.reason)
 		}
@@ -147,7 +147,7 @@ func TestStorageOfNode(t *testing.T) {
 
 // TestStorageLikeJSON compares the totals with encoding/json on summaries of kubelets.
 func TestStorageLikeJSON(t *testing.T) {
-	decode := storageDecoder(0)
+	decode := storageDecoder(enough)
 	for _, original := range [][]byte{
 		readFile(t, storageSummary), readFile(t, fullSummary), largeResponse(summaryPath, 5, 2),
 	} {
@@ -203,7 +203,7 @@ func unmarshalStorage(text []byte) (s summaryWithStorage, err error) {
 
 // BenchmarkStorage decodes the storage of 64 containers.
 func BenchmarkStorage(b *testing.B) {
-	benchmark(b, largeResponse(summaryPath, 32, 2), storageDecoder(0), "encoding/json", func(text []byte) error {
+	benchmark(b, largeResponse(summaryPath, 32, 2), storageDecoder(enough), "encoding/json", func(text []byte) error {
 		_, err := unmarshalStorage(text)
 		return err
 	})

@@ -16,7 +16,7 @@ import (
 // Summary decodes responses to /stats/summary, in JSON. It must not be copied, nor used by two goroutines
 // at once.
 type Summary struct {
-	MaxContainers int // that are kept of a response; 0: defaultMaxContainers
+	MaxContainers int // that are kept of a response
 	state
 }
 

@@ -92,7 +92,7 @@ func TestSummary(t *testing.T) {
 			withCPU("n/p/a", "n/p/b", "n/p/c").skipping(usage.Duplicate, usage.Duplicate)},
 		{podsOf(podOf(podQ, named("b")), podA, podOf(podQ, `{"name":""}`)), onlyA.asPartial().skipping(usage.NoIdentity)},
 	} {
-		got, err := decodeString(t, summaryDecoder(0), tt.text)
+		got, err := decodeString(t, summaryDecoder(enough), tt.text)
 		if err != nil || !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%.1000s: error %v\n got %+v\nwant %+v", tt.text, err, got, tt.want)
 		}
@@ -156,7 +156,7 @@ func TestSummaryValues(t *testing.T) {
 	} {
 		want := decoded{node: cpuSample(1, scrapedAt), containers: []sample{{"n/p/c", tt.want}}}.skipping(tt.skipped...)
 		text := `{"node":{` + cpu1 + `},"pods":[` + podOf(podP, `{"name":"c",`+tt.fields+`}`) + `]}`
-		if got, err := decodeString(t, summaryDecoder(0), text); err != nil || !reflect.DeepEqual(got, want) {
+		if got, err := decodeString(t, summaryDecoder(enough), text); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: error %v\n got %+v\nwant %+v", tt.fields, err, got, want)
 		}
 	}
@@ -169,7 +169,7 @@ func TestSummaryValues(t *testing.T) {
 		counter + `1,"time":1795205767}`, `"startTime":{}`,
 	} {
 		text := `{"node":{` + cpu1 + `},"pods":[` + podOf(podP, `{"name":"c",`+fields+`}`) + `]}`
-		if got, err := decodeString(t, summaryDecoder(0), text); err != nil || !reflect.DeepEqual(got, want) {
+		if got, err := decodeString(t, summaryDecoder(enough), text); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%.1000s: error %v\n got %+v\nwant %+v", fields, err, got, want)
 		}
 	}
@@ -177,7 +177,7 @@ func TestSummaryValues(t *testing.T) {
 
 func TestSummaryErrors(t *testing.T) {
 	const good = `{"node":{"cpu":{"usageCoreNanoSeconds":1}}`
-	decode := summaryDecoder(0)
+	decode := summaryDecoder(enough)
 	for want, texts := range map[reason.Reason][]string{
 		reason.Undecodable: {
 			"", "\x00", "<html>", "\ufeff" + good + "}", good, good + "} {}", good + `,"node":{"nodeName":"a`,
@@ -233,7 +233,9 @@ func TestHostileSummaries(t *testing.T) {
 		"a field":                       {pods + `{"`, "x", `":1}]}`},
 	} {
 		text := parts[0] + strings.Repeat(parts[1], size/len(parts[1])) + parts[2]
-		for format, decode := range map[string]decodeFunc{"Decode": summaryDecoder(0), "DecodeStorage": storageDecoder(0)} {
+		for format, decode := range map[string]decodeFunc{
+			"Decode": summaryDecoder(enough), "DecodeStorage": storageDecoder(enough),
+		} {
 			var dst usage.Scrape
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
@@ -253,10 +255,10 @@ func TestHostileSummaries(t *testing.T) {
 func FuzzSummary(f *testing.F) {
 	f.Add(readFile(f, storageSummary))
 	f.Add(largeResponse(shortSummaryPath, 2, 2))
-	reused, reusedStorage := summaryDecoder(0), storageDecoder(0)
+	reused, reusedStorage := summaryDecoder(enough), storageDecoder(enough)
 	f.Fuzz(func(t *testing.T, text []byte) {
-		checkDecoder(t, reused, summaryDecoder(0), text, len(text)+1) // an empty text counts as a value
-		checkDecoder(t, reusedStorage, storageDecoder(0), text, len(text)+1)
+		checkDecoder(t, reused, summaryDecoder(enough), text, len(text)+1) // an empty text counts as a value
+		checkDecoder(t, reusedStorage, storageDecoder(enough), text, len(text)+1)
 		checkStorage(t, reusedStorage, text)
 	})
 }
@@ -271,7 +273,7 @@ func BenchmarkSummary(b *testing.B) {
 		StartTime         time.Time
 		CPU, Memory, Swap *stats
 	}
-	benchmark(b, largeResponse(shortSummaryPath, 30, 2), summaryDecoder(0), "encoding/json", func(text []byte) error {
+	benchmark(b, largeResponse(shortSummaryPath, 30, 2), summaryDecoder(enough), "encoding/json", func(text []byte) error {
 		var summary struct {
 			Node sample
 			Pods []struct {

@@ -11,7 +11,7 @@ import (
 // Text decodes responses to /metrics/resource, in the text exposition format. A Text that is reused
 // decodes without allocating. It must not be copied, nor used by two goroutines at once.
 type Text struct {
-	MaxContainers int // that are kept of a response; 0: defaultMaxContainers
+	MaxContainers int // that are kept of a response
 	state
 
 	name       []byte // the metric name of the last line; aliases the text

@@ -199,7 +199,7 @@ func TestTextLikeExpfmt(t *testing.T) {
 			inCPU("a", "1 1795205767486") + inMem("a", "2 1795205767000"),
 		},
 	)
-	decode := textDecoder(0)
+	decode := textDecoder(enough)
 	for _, text := range texts {
 		if !compareWithExpfmt(t, decode, []byte(text+"\nnode_swap_usage_bytes 7\n")) {
 			t.Errorf("expfmt rejects %q", text)
@@ -297,15 +297,15 @@ func FuzzText(f *testing.F) {
 	} {
 		f.Add([]byte(text))
 	}
-	reused := textDecoder(0)
+	reused := textDecoder(enough)
 	f.Fuzz(func(t *testing.T, text []byte) {
-		checkDecoder(t, reused, textDecoder(0), text, bytes.Count(text, []byte("\n"))+1)
+		checkDecoder(t, reused, textDecoder(enough), text, bytes.Count(text, []byte("\n"))+1)
 		compareWithExpfmt(t, reused, text)
 	})
 }
 
 func BenchmarkText(b *testing.B) {
-	benchmark(b, largeResponse(resourcePath, 30, 2), textDecoder(0), "expfmt", func(text []byte) error {
+	benchmark(b, largeResponse(resourcePath, 30, 2), textDecoder(enough), "expfmt", func(text []byte) error {
 		parser := expfmt.NewTextParser(model.LegacyValidation)
 		_, err := parser.TextToMetricFamilies(bytes.NewReader(text))
 		return err

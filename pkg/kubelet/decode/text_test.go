@@ -70,7 +70,7 @@ func TestTextLines(t *testing.T) {
 		for _, line := range tt.lines {
 			// Another sample of the node keeps the response from being empty, and must not be affected.
 			tt.want.node = usage.Sample{Swap: 7, Has: usage.HasSwap}
-			got, err := decodeString(t, textDecoder(0), line+"\nnode_swap_usage_bytes 7\n")
+			got, err := decodeString(t, textDecoder(enough), line+"\nnode_swap_usage_bytes 7\n")
 			if err != nil || !reflect.DeepEqual(got, tt.want) {
 				t.Errorf("%q: error %v\n got %+v\nwant %+v", line, err, got, tt.want)
 			}
@@ -88,7 +88,7 @@ func TestTextEnds(t *testing.T) {
 		cpu + " 1\n\t ":             p,
 		cpu + " 1\r\n\r\n# EOF\r\n": p,
 	} {
-		got, err := decodeString(t, textDecoder(0), text)
+		got, err := decodeString(t, textDecoder(enough), text)
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: error %v\n got %+v\nwant %+v", text, err, got, want)
 		}
@@ -97,7 +97,7 @@ func TestTextEnds(t *testing.T) {
 
 func TestTextErrors(t *testing.T) {
 	const node, tomorrow = "node_cpu_usage_seconds_total 1", " 1795305768000\n"
-	decode := textDecoder(0)
+	decode := textDecoder(enough)
 	for want, texts := range map[reason.Reason][]string{
 		"": {
 			node + tomorrow + "node_memory_working_set_bytes 1\n", node + tomorrow + cpu + " 1\n",
@@ -132,12 +132,12 @@ func TestTextDropsPartialPods(t *testing.T) {
 		limit  int
 	}{
 		"container limit":  {`container="d",` + p, 2},
-		"long name":        {`container="` + strings.Repeat("x", usage.MaxNameBytes+1) + `",` + p, 0},
-		"no container":     {p, 0},
-		"empty container":  {`container="",` + p, 0},
-		"invalid UTF-8":    {"container=\"\xff\"," + p, 0},
-		"truncated labels": {p + `,container="d`, 0},
-		"duplicate label":  {p + `,container="d",container="e"`, 0},
+		"long name":        {`container="` + strings.Repeat("x", usage.MaxNameBytes+1) + `",` + p, enough},
+		"no container":     {p, enough},
+		"empty container":  {`container="",` + p, enough},
+		"invalid UTF-8":    {"container=\"\xff\"," + p, enough},
+		"truncated labels": {p + `,container="d`, enough},
+		"duplicate label":  {p + `,container="d",container="e"`, enough},
 	} {
 		for _, text := range []string{
 			both(ok) + both(c) + both(tt.labels),

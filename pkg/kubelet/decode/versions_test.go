@@ -37,10 +37,10 @@ func TestVersions(t *testing.T) {
 			}
 			at := usage.At(time.UnixMilli(millis).Add(20 * time.Second))
 			byText, bySummary := usage.Scrape{At: at}, usage.Scrape{At: at}
-			if err := new(Text).Decode(&byText, resource); err != nil {
+			if err := (&Text{MaxContainers: enough}).Decode(&byText, resource); err != nil {
 				t.Fatal(err)
 			}
-			if err := new(Summary).Decode(&bySummary, summary, "node1"); err != nil {
+			if err := (&Summary{MaxContainers: enough}).Decode(&bySummary, summary, "node1"); err != nil {
 				t.Fatal(err)
 			}
 			started := map[string]usage.NodeTime{}
