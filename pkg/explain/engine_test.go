@@ -126,7 +126,7 @@ func TestSummariesOfEngine(t *testing.T) {
 			w.pod().Containers = []inventory.ContainerState{running("app", time.Second)}
 			clear(w.podFacts)
 			w.nodeFacts["n7"] = facts("", time.Second, time.Second).Facts
-		}, "1 that started less than 2m7s ago", "1 without a second sample yet"},
+		}, "1 whose metrics are expected soon", "1 without a second sample yet"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newEngineWorld()

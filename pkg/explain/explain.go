@@ -70,7 +70,7 @@ func (m *moment) message(f finding) string {
 	// Only the cure: kubelets choose details, and commands are for administrators.
 	why := reason.Explanation{Problem: f.text(), Cure: m.overall.Describe(f.reason).Explain(f.err).Cure}
 	switch f.reason {
-	// The text has the time to wait, or the cure, or promises nothing (lostOfPod).
+	// The text has the time to wait, or the cure. That of PodStarting in lostOfPod has neither: a loss may last.
 	case reason.PodStarting, reason.NodeStarting, reason.EngineFailing:
 		why.Cure = ""
 	}
@@ -83,7 +83,8 @@ type moment struct {
 	now      time.Time
 	at       usage.Time // now
 	overall  health.Overall
-	examined map[string]*nodeFinding // by name
+	refer    func(node string) string // how texts refer to a node
+	examined map[string]*nodeFinding  // by name
 }
 
 // nodeFinding explains a node where nothing has metrics. Its text is nil if the node is fine.
@@ -92,19 +93,19 @@ type nodeFinding struct {
 	health health.Node
 }
 
-func (c *Config) moment(now time.Time) *moment {
+func (c *Config) moment(now time.Time, refer func(node string) string) *moment {
 	return &moment{
-		Config: c, now: now, at: c.Clock.At(now), overall: c.Source.Overall(), examined: map[string]*nodeFinding{},
+		Config: c, now: now, at: c.Clock.At(now), overall: c.Source.Overall(), refer: refer,
+		examined: map[string]*nodeFinding{},
 	}
 }
 
-// node returns why no object on the node has metrics, if there is such a reason. refer
-// returns how texts refer to the node.
-func (m *moment) node(name string, refer func(string) string) *nodeFinding {
+// node returns why no object on the node has metrics, if there is such a reason.
+func (m *moment) node(name string) *nodeFinding {
 	if n := m.examined[name]; n != nil {
 		return n
 	}
-	m.examined[name] = m.examineNode(name, refer(name))
+	m.examined[name] = m.examineNode(name, m.refer(name))
 	return m.examined[name]
 }
 

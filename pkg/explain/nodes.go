@@ -14,7 +14,7 @@ type Nodes struct{ Config }
 
 // Explain returns why a node has no metrics. The namespace is ignored.
 func (n *Nodes) Explain(ctx context.Context, _, name string, now time.Time) (reason.Reason, string) {
-	m := n.moment(now)
+	m := n.moment(now, theNode)
 	f := m.nodeWithoutMetrics(name)
 	if f.reason == reason.NotSelected {
 		f = m.lookUpNode(ctx, name, theNode(name))
@@ -24,7 +24,7 @@ func (n *Nodes) Explain(ctx context.Context, _, name string, now time.Time) (rea
 
 // Summarize returns how many of the nodes have no metrics, by reason.
 func (n *Nodes) Summarize(missing []*inventory.Object, now time.Time) string {
-	m := n.moment(now)
+	m := n.moment(now, theNode)
 	var s summary
 	for _, o := range missing {
 		s.add(m.nodeWithoutMetrics(o.Name), o.Name)
@@ -42,7 +42,7 @@ func theNode(string) string { return "the node" }
 
 // nodeWithoutMetrics explains a node without a lookup.
 func (m *moment) nodeWithoutMetrics(name string) finding {
-	n := m.node(name, theNode)
+	n := m.node(name)
 	if n.text != nil {
 		return n.finding
 	}

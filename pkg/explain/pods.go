@@ -19,7 +19,7 @@ type Pods struct{ Config }
 
 // Explain returns why a pod has no metrics.
 func (p *Pods) Explain(ctx context.Context, namespace, name string, now time.Time) (reason.Reason, string) {
-	m := p.moment(now)
+	m := p.moment(now, itsNode)
 	o := m.View.Pod(namespace, name)
 	pod := &corev1.Pod{} // as the API server has it; empty: not known
 	if o == nil || o.Phase != inventory.PodRunning || o.NoneRuns() {
@@ -64,7 +64,7 @@ func (m *moment) pod(ctx context.Context, o *inventory.Object, pod *corev1.Pod, 
 
 // Summarize returns how many of the pods, which are running, have no metrics, by reason.
 func (p *Pods) Summarize(missing []*inventory.Object, now time.Time) string {
-	m := p.moment(now)
+	m := p.moment(now, itsNode)
 	var s summary
 	for _, o := range missing {
 		s.add(m.runningPod(o), o.Node)
@@ -84,7 +84,7 @@ func (m *moment) describe(g *group) string {
 	case g.reason == reason.NodeStarting:
 		return "without a second sample yet"
 	case g.reason == reason.PodStarting:
-		return "that started less than " + seconds(m.overall.Startup) + " ago"
+		return "whose metrics are expected soon"
 	case g.reason == reason.NotRunning:
 		return "without a running container"
 	case g.reason == reason.NoContainers:
@@ -108,7 +108,7 @@ func (m *moment) runningPod(o *inventory.Object) finding {
 	if o.Node == "" {
 		return newFinding(reason.PodUnknown, "the pod is not bound to a node")
 	}
-	n := m.node(o.Node, itsNode)
+	n := m.node(o.Node)
 	switch {
 	case n.text != nil:
 		return n.finding

@@ -47,7 +47,7 @@ func TestSummarizePods(t *testing.T) {
 			w.addNode("n9", health.Attempts{LastSuccess: now})
 			pods := append(w.addPods(2, "n9", running("app", time.Second)), w.addPods(3, "n7", old)...)
 			return append(pods, w.addPods(4, "n8", old)...)
-		}, "7 on 2 nodes that cannot be read (1 timeout, 1 tls-self-signed), 2 that started less than 25s ago"},
+		}, "7 on 2 nodes that cannot be read (1 timeout, 1 tls-self-signed), 2 whose metrics are expected soon"},
 		{"unknown nodes", func(w *world) []*inventory.Object {
 			w.selects = true
 			return append(w.addPods(2, "a", old), w.addPods(1, "b", old)...)
@@ -73,7 +73,7 @@ func TestSummarizePods(t *testing.T) {
 			w.addNode("new", health.Attempts{})
 			return append(append(pods, w.pod()), w.addPods(1, "new", old)...)
 		}, "5 on 1 node that cannot be read (failing: dns), 4 that the kubelet does not report, " +
-			"3 without a running container, 2 that started less than 25s ago, 2 for other reasons"},
+			"3 without a running container, 2 whose metrics are expected soon, 2 for other reasons"},
 		{"failing nodes come first", func(w *world) []*inventory.Object {
 			w.addNode("failing", health.Attempts{Failures: 1, Reason: reason.DNS})
 			return append(w.addPods(1, "n7", old), w.addPods(1, "failing", old)...)
@@ -134,7 +134,7 @@ func BenchmarkSummarize(b *testing.B) {
 	pods := &Pods{w.config()}
 	b.ReportAllocs()
 	for b.Loop() {
-		if got := pods.Summarize(missing, now); got != "30000 that started less than 25s ago" {
+		if got := pods.Summarize(missing, now); got != "30000 whose metrics are expected soon" {
 			b.Fatal(got)
 		}
 	}
