@@ -38,12 +38,12 @@ func (a *assembly) addAPI() error {
 		return err
 	}
 	setOpenAPI(config, openapinamer.NewDefinitionNamer(scheme), a.Version)
-	required, err := a.secure(config)
+	toServe, err := a.secure(config)
 	if err != nil {
 		return err
 	}
-	a.addChecks(config, required)
-	a.addFilters(config, required, codecs)
+	a.addChecks(config, toServe)
+	a.addFilters(config, toServe, codecs)
 	if a.api, err = config.Complete(nil).New(componentName, genericapiserver.NewEmptyDelegate()); err != nil {
 		return fmt.Errorf("cannot set up the API server: %w", err)
 	}
@@ -59,9 +59,9 @@ func (a *assembly) addAPI() error {
 }
 
 // addChecks adds the checks of /readyz, the first of them those that serving requires, and of /livez.
-func (a *assembly) addChecks(config *genericapiserver.Config, required readiness) {
-	metrics := &firstMetrics{required: required, warmedUp: a.source.WarmedUp}
-	a.ready = append(required, requirement{"metrics", metrics.check})
+func (a *assembly) addChecks(config *genericapiserver.Config, toServe readiness) {
+	metrics := &firstMetrics{toServe: toServe, warmedUp: a.source.WarmedUp}
+	a.ready = append(toServe, requirement{"metrics", metrics.check})
 	if a.cert != nil {
 		a.ready = append(a.ready, requirement{"serving-certificate", a.cert.Ready})
 	}
@@ -73,7 +73,7 @@ func (a *assembly) addChecks(config *genericapiserver.Config, required readiness
 
 // addFilters adds filters around and inside those of the library. A request passes the last one here
 // first. That of pkg/api comes after authorization: it needs the request info and the user.
-func (a *assembly) addFilters(config *genericapiserver.Config, required readiness, codecs serializer.CodecFactory) {
+func (a *assembly) addFilters(config *genericapiserver.Config, toServe readiness, codecs serializer.CodecFactory) {
 	writeTime := cmp.Or(a.maxWriteTime, filter.MaxWriteTime)
 	readTime := config.RequestTimeout + 2*writeTime // longer than any request lasts, see WithDeadline
 	config.SecureServing.Listener = filter.NewListener(
@@ -81,7 +81,7 @@ func (a *assembly) addFilters(config *genericapiserver.Config, required readines
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
 		handler = api.WithResponseMemory(handler, codecs, responseMemory(memoryLimit()))
 		handler = genericapiserver.DefaultBuildHandlerChain(handler, config)
-		handler = rejectUntilServing(handler, required, codecs)
+		handler = rejectUntilServing(handler, toServe, codecs)
 		handler = filter.WithRequestLimits(
 			handler, config, func() []string { return a.api.ListedPaths() }, config.ShutdownInitiatedNotify())
 		return filter.WithDeadline(handler, config.RequestTimeout, writeTime)

@@ -22,7 +22,7 @@ import (
 )
 
 // assembly is what a Server is built of. New calls its methods in order: each adds one part, and uses
-// only the parts before it. Loops, which run later, may use all.
+// only the parts before it. Loops and callbacks, which run later, may use all.
 type assembly struct {
 	Config
 	client      *rest.Config // of the API server
@@ -39,7 +39,7 @@ type assembly struct {
 	noteRead func(nodes iter.Seq[string])
 
 	api   *genericapiserver.GenericAPIServer
-	ready readiness
+	ready readiness               // for /readyz
 	loops []func(context.Context) // that run until the last request has ended
 }
 

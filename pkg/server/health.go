@@ -63,11 +63,11 @@ const firstMetricsTimeout = 30 * time.Second
 // affects /readyz only; requests that arrive earlier get what there is. Once met, it stays met: an
 // unready server would make kubelet failures an outage of the API.
 type firstMetrics struct {
-	required readiness   // for requests to be served
+	toServe  readiness   // for requests to be served
 	warmedUp func() bool // reports whether the nodes have the first metrics that can be had
 
 	mu    sync.Mutex
-	since time.Time // when a check first found required met; zero: none has
+	since time.Time // when a check first found toServe met; zero: none has
 	met   bool
 }
 
@@ -77,7 +77,7 @@ func (f *firstMetrics) check() error {
 	if f.met {
 		return nil
 	}
-	if names, _ := f.required.missing(); names != nil {
+	if names, _ := f.toServe.missing(); names != nil {
 		return errors.New("the API cannot be served yet; missing: " + strings.Join(names, ", "))
 	}
 	if f.since.IsZero() {
@@ -89,13 +89,13 @@ func (f *firstMetrics) check() error {
 	return nil
 }
 
-// rejectUntilServing rejects API requests with status 503 until the required ones of readiness are
+// rejectUntilServing rejects API requests with status 503 until the requirements to serve them are
 // met: nodes, pods and authentication. Clients would believe an empty list, and client certificates
 // cannot be verified yet.
-func rejectUntilServing(handler http.Handler, required readiness, codecs serializer.CodecFactory) http.Handler {
+func rejectUntilServing(handler http.Handler, toServe readiness, codecs serializer.CodecFactory) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		isAPI := strings.HasPrefix(r.URL.Path, "/apis") || strings.HasPrefix(r.URL.Path, "/openapi")
-		names, _ := required.missing() // the reasons may have internal addresses
+		names, _ := toServe.missing() // the reasons may have internal addresses
 		if !isAPI || names == nil {
 			handler.ServeHTTP(w, r)
 			return

@@ -65,7 +65,7 @@ func TestReadyWaitsForFirstMetrics(t *testing.T) {
 				var missing error
 				settled := false
 				f := firstMetrics{
-					required: readiness{{"nodes", func() error { return missing }}}, warmedUp: func() bool { return settled },
+					toServe: readiness{{"nodes", func() error { return missing }}}, warmedUp: func() bool { return settled },
 				}
 				for now := time.Duration(0); now <= test.ready+time.Second; now = time.Since(start) {
 					missing, settled = nil, now >= test.settled
