@@ -45,7 +45,7 @@ type Config struct {
 	View *view.View
 
 	// ExplainPods and ExplainNodes explain what is missing to users who may get all nodes, or all
-	// pods of the namespace, as Authorizer decides. Without them, users learn only that it is missing, and
+	// pods of the namespace, as Authorizer decides. Other users learn only that it is missing, and
 	// whether the pod runs or the node is known.
 	ExplainPods, ExplainNodes Explainer
 	Authorizer                authorizer.Authorizer

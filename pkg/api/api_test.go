@@ -62,7 +62,8 @@ func (c *cluster) config() Config {
 func configOf(pods, nodes []*inventory.Object, s *store.Store) Config {
 	v := &view.View{Pods: viewtest.Index(pods...), Nodes: viewtest.Index(nodes...), Store: s}
 	return Config{
-		View: v, Now: func() time.Time { return now }, Clock: usage.NewClock(now),
+		View: v, ExplainPods: &fakeExplainer{}, ExplainNodes: &fakeExplainer{}, Authorizer: &fakeAuthorizer{},
+		Now: func() time.Time { return now }, Clock: usage.NewClock(now),
 		ObserveAnswerAge: func(string, time.Duration) {},
 	}
 }

@@ -25,7 +25,7 @@ const authorizeTimeout = time.Second
 func (c *collection) notFound(ctx context.Context, name string, known bool, now time.Time) error {
 	namespace := request.NamespaceValue(ctx)
 	err := apierrors.NewNotFound(metrics.Resource(c.GetSingularName()), name)
-	if c.explainer == nil || !c.mayGetObjects(ctx) {
+	if !c.mayGetObjects(ctx) {
 		err.ErrStatus.Message += ": " + c.withoutReason(namespace, name, known)
 		return err
 	}
@@ -80,7 +80,7 @@ func (c *collection) checkNodeSelector(ctx context.Context) error {
 // reviewGet reports whether the user may get the objects themselves, or why that is unknown.
 func (c *collection) reviewGet(ctx context.Context) (bool, error) {
 	user, ok := request.UserFrom(ctx)
-	if !ok || c.config.Authorizer == nil {
+	if !ok {
 		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, authorizeTimeout)
@@ -95,7 +95,7 @@ func (c *collection) reviewGet(ctx context.Context) (bool, error) {
 // warnOfMissing adds a Warning header if objects that a list selects have no metrics. The first
 // page of a list warns of all its pages.
 func (c *collection) warnOfMissing(ctx context.Context, list *encode.List, mayGetObjects func() bool) {
-	if !c.config.Warnings || c.explainer == nil || list.Selected <= len(list.Items) {
+	if !c.config.Warnings || list.Selected <= len(list.Items) {
 		return
 	}
 	now := c.config.Now()

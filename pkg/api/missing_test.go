@@ -129,8 +129,6 @@ func TestNotFoundIsNotExplained(t *testing.T) {
 		{"tenant", "tenant", deny(nil), 1},
 		{"failing authorizer", "admin", deny(errors.New("unavailable")), 1},
 		{"no user", "", deny(nil), 0},
-		{"no authorizer", "admin", func(c *Config) { c.Authorizer = nil }, 0},
-		{"no explainer", "admin", func(c *Config) { c.ExplainPods, c.ExplainNodes = nil, nil }, 0},
 	} {
 		e := serveExplained(t, test.user, test.change)
 		const pods, nodes = "podmetrics.metrics.k8s.io", "nodemetrics.metrics.k8s.io"
