@@ -30,11 +30,14 @@ func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
 		switch {
 		case !c.Running:
 		case isReported:
-			lead := c.StartedAt.Sub(rest[0].At) // a longer one is by a clock that was set back
-			if !c.Restarted && !pod.Ambiguous && c.StartedAt != 0 && lead > 0 && lead < usage.MaxLead {
+			// A start that is much later is by a clock that was set back. For restarts, the store allows for a longer
+			// --max-sample-age (node.awaitsRestart).
+			lead := c.StartedAt.Sub(rest[0].At)
+			isLater := c.StartedAt != 0 && lead > 0 && lead < usage.MaxLead
+			if !c.Restarted && isLater && !pod.Ambiguous {
 				return false
 			}
-		case !c.Restarted || pod.At >= c.StartedAt.Add(time.Second) && !pod.Ambiguous: // it is truncated to seconds
+		case !c.Restarted || pod.At >= c.StartedAt.Add(time.Second) && !pod.Ambiguous: // StartedAt is in whole seconds
 			return false
 		default:
 			missesRestarted = true
