@@ -273,6 +273,7 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 	})
 	all := len(r.containers)
 	r.containers = slices.DeleteFunc(r.containers, isOfRemoved)
+	lastPods := maps.Clone(n.pods)
 	after := map[containerKey]*modelContainer{}
 	var foreign, ended []containerKey
 	for _, reported := range r.containers {
@@ -306,7 +307,7 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 		}
 		// 7, 9: a container that a scrape does not mention has ended if the API server says so.
 		state := m.state(n.name, key)
-		last := n.pods[key.podKey] // 7: the last whole snapshot, which waits for it
+		last := lastPods[key.podKey] // 7: the last whole snapshot, which waits for it
 		if state.Running || state.Alive && r.at.Sub(c.asOf) <= m.maxAge && last != nil && r.at.Sub(last.AsOf) <= m.maxAge {
 			after[key], c.omitted = c, true
 			n.awaitsRestart[key.podKey] = n.awaitsRestart[key.podKey] || m.awaitsRestart(n, key, c, in)
