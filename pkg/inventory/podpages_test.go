@@ -104,7 +104,8 @@ func TestLostConnections(t *testing.T) {
 }
 
 // TestLargePages lists large pods. A page that is too large is requested again with fewer pods, down
-// to one, and small pages are followed by larger ones. The objects of a page must not change when the next one is read into the same memory.
+// to one, and small pages are followed by larger ones. The objects of a page must not change when the next one is
+// read into the same memory.
 func TestLargePages(t *testing.T) {
 	for _, test := range []struct {
 		pods, large, bytes int   // the first ones are large
