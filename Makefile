@@ -84,7 +84,7 @@ matrix: build plugin ## make e2e with 1.31, 1.34 and 1.37 of Kubernetes, or with
 # The clients' versions are those of test/clients. npm downloads, so that this target is not offline.
 CLIENTS := $(CURDIR)/bin/clients
 build-client = cd test/clients/$(1) && GOPROXY="$$MODULE_PROXY" $(GO) build -o $(CLIENTS)/$(2)
-clients: programs build ## run other languages, old clients, the VPA, the descheduler and cert-manager
+clients: programs build ## run other languages, old clients, the VPA, KEDA, the descheduler and cert-manager
 	@command -v npm >/dev/null || { echo "npm is missing: install Node.js 20" >&2; exit 1; }
 	@/usr/bin/python3 -c 'import kubernetes' || { echo "install Debian's package python3-kubernetes" >&2; exit 1; }
 	$(call build-client,kubectl,kubectl) .
@@ -94,10 +94,11 @@ clients: programs build ## run other languages, old clients, the VPA, the desche
 	$(call build-client,vpa,) tool
 	$(call build-client,descheduler,descheduler) tool
 	$(call build-client,certmanager,certmanager) .
+	$(call build-client,keda,keda) tool
 	mkdir -p $(CLIENTS)/node && cp test/clients/node/* $(CLIENTS)/node
 	cd $(CLIENTS)/node && npm ci --ignore-scripts --no-audit --no-fund
 	CLIENTS=$(CLIENTS) && export CLIENTS && $(E2E) -v ./e2e \
-	  -run '^(TestClients|TestOldestAPI|TestVerticalPodAutoscaler|TestDescheduler|TestCertManager)$$'
+	  -run '^(TestClients|TestOldestAPI|TestVerticalPodAutoscaler|TestKEDA|TestDescheduler|TestCertManager)$$'
 
 # Prometheus without its service discoveries and pages. The last tests are those that otherwise run Debian's version.
 conformance: export PATH := $(CURDIR)/bin/prometheus:$(PATH)

@@ -10,8 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// autoscaled is a Deployment with two containers, which request 200m each, and its autoscaler.
-// NAMESPACE and METRIC are replaced.
+// autoscaled is a Deployment with two containers, which request 200m each. NAMESPACE is replaced.
 const autoscaled = `apiVersion: apps/v1
 kind: Deployment
 metadata:
@@ -28,7 +27,10 @@ spec:
         - {name: app, image: simulated, resources: {requests: {cpu: 200m}}}
         - {name: proxy, image: simulated, resources: {requests: {cpu: 200m}}}
 ---
-apiVersion: autoscaling/v2
+`
+
+// autoscaler is its autoscaler. NAMESPACE and METRIC are replaced.
+const autoscaler = `apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
 metadata: {name: web, namespace: NAMESPACE}
 spec:
@@ -97,7 +99,7 @@ func each(t *testing.T, all []autoscaling, step func(*testing.T, autoscaling)) {
 // create creates the Deployment and its autoscaler in a namespace that exists.
 func (a autoscaling) create(t *testing.T, c *testCluster) {
 	t.Helper()
-	manifest := strings.NewReplacer("NAMESPACE", a.namespace, "METRIC", a.metric).Replace(autoscaled)
+	manifest := strings.NewReplacer("NAMESPACE", a.namespace, "METRIC", a.metric).Replace(autoscaled + autoscaler)
 	must(t, c.Apply(t.Context(), manifest))
 }
 
