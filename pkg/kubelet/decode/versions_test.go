@@ -13,16 +13,18 @@ import (
 // nodeTime is the time of a node's CPU in a response to /metrics/resource, in milliseconds.
 var nodeTime = regexp.MustCompile(`(?m)^node_cpu_usage_seconds_total \S+ (\d+)$`)
 
-// TestVersions decodes the responses of real kubelets with containerd 1.6, and with CRI-O 1.36, to both paths. The pod
-// "crash" has another container, which has ended: with CRI-O, cAdvisor still reports it. "web" has a sidecar.
+// TestVersions decodes the responses of real kubelets with containerd 1.6, with containerd 2.4 and with CRI-O 1.36, to
+// both paths. The pod "crash" has another container, which has ended: with CRI-O, cAdvisor still reports it. "web" has
+// a sidecar.
 func TestVersions(t *testing.T) {
 	const both = usage.HasCPU | usage.HasMemory
 	for version, swap := range map[string]struct{ node, containers usage.Has }{
-		"1.31":      {0, 0},
-		"1.33":      {usage.HasSwap, 0},
-		"1.35":      {usage.HasSwap, usage.HasSwap}, // 0, which is true: the node has none
-		"1.36-crio": {usage.HasSwap, usage.HasSwap},
-		"1.37":      {usage.HasSwap, 0}, // 0, which is not true: the node has 5.5 MB in use, and the pod "web" too
+		"1.31":             {0, 0},
+		"1.33":             {usage.HasSwap, 0},
+		"1.34-containerd2": {usage.HasSwap, usage.HasSwap},
+		"1.35":             {usage.HasSwap, usage.HasSwap}, // 0, which is true: the node has none
+		"1.36-crio":        {usage.HasSwap, usage.HasSwap},
+		"1.37":             {usage.HasSwap, 0}, // 0, which is not true: the node has 5.5 MB in use, and the pod "web" too
 	} {
 		t.Run(version, func(t *testing.T) {
 			want := []string{"crash/b", "kube-vitals/kube-vitals", "podlevel/a", "step/a", "web/burn", "web/mem", "web/side"}
