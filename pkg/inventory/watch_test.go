@@ -152,7 +152,6 @@ func TestSlim(t *testing.T) {
 // has responded itself.
 func watchPods(t *testing.T, objects *sim.API, list func(http.ResponseWriter, *http.Request) bool) (*Watches, *Index) {
 	t.Helper()
-	objects.Latency = 0
 	api := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
 		if r.URL.Path == "/api/v1/pods" && query.Get("sendInitialEvents") != "" {
@@ -197,6 +196,7 @@ func writeExpired(w http.ResponseWriter) {
 
 func TestPodsAreListedInPages(t *testing.T) {
 	api, all, pages := sim.NewAPI(), make([]corev1.Pod, podsPerPage+20), 0
+	api.Latency = 0
 	for i := range all {
 		all[i] = *running("n", fmt.Sprint("pod-", i), "app", fmt.Sprint(i%3))
 		all[i].UID = types.UID(fmt.Sprint(i))
@@ -233,6 +233,7 @@ func TestPodsAreListedInPages(t *testing.T) {
 // the list is requested again.
 func TestPodsAreListedAfterFailures(t *testing.T) {
 	api := sim.NewAPI()
+	api.Latency = 0
 	for _, name := range []string{"a", "b"} {
 		api.Put(podPath+name, running("n", name))
 	}
