@@ -57,8 +57,8 @@ func (c *collection) ConvertToTable(ctx context.Context, object, options runtime
 	return table, nil
 }
 
-// layout is what differs between tables. It does not depend on the content of rows: kubectl prints its header
-// again for a page with other columns.
+// layout is what differs between tables. It does not depend on the content of rows, except that a table without rows,
+// which needs no access review, has no nodes: kubectl prints its header again for a page with other columns.
 type layout struct {
 	node    bool             // the nodes that pods are bound to
 	further []usage.Resource // further resources, sorted by name, without values

@@ -438,8 +438,10 @@ func (n *modelNode) snapshot() {
 		var oldest metric
 		whole := !n.awaitsRestart[key]
 		for _, name := range names {
-			c := n.containers[containerKey{key, name}].metric
+			container := n.containers[containerKey{key, name}]
+			c := container.metric
 			whole = whole && c.known
+			s.Ambiguous = s.Ambiguous || container.since.Untimed // 7: its time is by our clock, starts are not
 			s.Containers = append(s.Containers, usage.Container{Name: name, Amount: c.Amount})
 			s.Window = max(s.Window, c.Window)
 			if oldest.asOf == 0 || cmp.Or(cmp.Compare(c.asOf, oldest.asOf), cmp.Compare(c.At, oldest.At)) < 0 {
@@ -447,7 +449,7 @@ func (n *modelNode) snapshot() {
 			}
 		}
 		s.At, s.AsOf = oldest.At, oldest.asOf // of the oldest metric
-		s.Ambiguous = s.AsOf < n.ambiguousUntil
+		s.Ambiguous = s.Ambiguous || s.AsOf < n.ambiguousUntil
 		if whole && n.changed[key] {
 			n.pods[key] = s
 			delete(n.changed, key)

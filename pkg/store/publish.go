@@ -87,8 +87,9 @@ func snapshotBatch(ready []*reportedPod, clock *nodeClock) {
 				p.AsOf, p.At = c.asOf, c.amount.At
 			}
 			p.Window = max(p.Window, c.amount.Window)
+			p.Ambiguous = p.Ambiguous || c.untimed
 		}
-		p.Ambiguous = clock.isAmbiguous(p.AsOf)
+		p.Ambiguous = p.Ambiguous || clock.isAmbiguous(p.AsOf)
 		r.snapshot, r.changed = p, false
 	}
 }

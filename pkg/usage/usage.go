@@ -344,8 +344,8 @@ type Pod struct {
 	Window time.Duration
 	AsOf   Time // the same moment as At
 
-	// Ambiguous is set if the node's clock had been set back, and showed times for the second time: At does not
-	// show whether a container had started before.
+	// Ambiguous is set if At does not show whether a container had started before: the node's clock had been set
+	// back, and showed times for the second time, or the kubelet sent no times, so that At is by our clock.
 	Ambiguous bool
 }
 
