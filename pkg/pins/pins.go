@@ -256,8 +256,8 @@ func (p *Pins) hasWork() bool {
 }
 
 // next returns the ConfigMap with what must be stored, or nil if it cannot be stored, the nodes whose keys it
-// pins, and an error unless all of it can be stored.
-func (p *Pins) next() (object *corev1.ConfigMap, pinned []string, err error) {
+// pins, and an error unless all of it can be stored. It replaces a pin only with that of a current Node.
+func (p *Pins) next(current map[string]types.UID) (object *corev1.ConfigMap, pinned []string, err error) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if p.object == nil {
@@ -280,6 +280,9 @@ func (p *Pins) next() (object *corev1.ConfigMap, pinned []string, err error) {
 		size += sizeOf(node, value)
 	}
 	for node, wanted := range p.wanted {
+		if p.replaces(node, wanted) && current[node] != wanted.uid {
+			continue
+		}
 		value := wanted.String()
 		grown := size + sizeOf(node, value)
 		if before, exists := object.Data[node]; exists {
@@ -330,29 +333,33 @@ func (p *Pins) Stats() Stats {
 	return s
 }
 
-// dropOutdated drops the wanted pins of nodes that have an entry with another UID, unless the API server lists them
-// with theirs: if this replica's watch of nodes is late, the entry is that of the newer Node.
-func (p *Pins) dropOutdated(ctx context.Context) error {
+// replaces reports whether a wanted pin would replace that of a Node with the same name and another UID.
+func (p *Pins) replaces(node string, wanted pin) bool {
+	known, exists := p.pins[node]
+	return exists && known.uid != wanted.uid
+}
+
+// confirm returns the UIDs of all nodes in the API server, if a wanted pin replaces one, and drops wanted pins of earlier
+// nodes: if this replica's watch of nodes is late, the entry is that of the newer Node.
+func (p *Pins) confirm(ctx context.Context) (current map[string]types.UID, err error) {
 	p.mu.RLock()
-	replacing := maps.Clone(p.wanted)
-	maps.DeleteFunc(replacing, func(node string, wanted pin) bool {
-		known, exists := p.pins[node]
-		return !exists || known.uid == wanted.uid
-	})
-	p.mu.RUnlock()
-	if len(replacing) == 0 {
-		return nil
+	needed := false
+	for node, wanted := range p.wanted {
+		needed = needed || p.replaces(node, wanted)
 	}
-	current, err := p.ListNodes(ctx)
-	if err != nil {
-		return fmt.Errorf("cannot list the nodes before keys of earlier ones are replaced: %w", err)
+	p.mu.RUnlock()
+	if !needed {
+		return nil, nil
+	}
+	if current, err = p.ListNodes(ctx); err != nil {
+		return nil, fmt.Errorf("cannot list the nodes before keys of earlier ones are replaced: %w", err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	maps.DeleteFunc(p.wanted, func(node string, wanted pin) bool {
-		return replacing[node] == wanted && current[node] != wanted.uid
+		return p.replaces(node, wanted) && current[node] != wanted.uid
 	})
-	return nil
+	return current, nil
 }
 
 // markDeleted asks Run to remove the entries of deleted nodes: those that the API server does not list. The

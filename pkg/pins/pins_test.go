@@ -507,10 +507,11 @@ func TestOutdatedNode(t *testing.T) {
 		w.nodes.locked(func() { w.nodes.stale, w.nodes.err = nil, errors.New("connection refused") })
 		w.nodes.set("n1", "newer")
 		w.notPinned(p, "n1", "newer", keyN(3), "cannot list the nodes", "connection refused")
+		w.pin(p, "n2", "u2", keyN(4)) // another node
 		w.nodes.locked(func() { w.nodes.err = nil })
 		settle()
 		w.pin(p, "n1", "newer", keyN(3))
-		w.wantData(map[string]string{"n1": keyN(3) + " newer"})
+		w.wantData(map[string]string{"n1": keyN(3) + " newer", "n2": keyN(4) + " u2"})
 	})
 }
 

@@ -80,11 +80,9 @@ func (p *Pins) Run(ctx context.Context) {
 
 // write stores what must be stored, and returns an error unless all of it could be.
 func (p *Pins) write(ctx context.Context) error {
-	if err := p.dropOutdated(ctx); err != nil {
-		p.record(ctx, &p.writeErr, &p.writeLog, err)
-		return err
-	}
-	object, pinned, err := p.next()
+	current, listErr := p.confirm(ctx)
+	object, pinned, err := p.next(current)
+	err = errors.Join(listErr, err)
 	if object != nil {
 		requestCtx, cancel := context.WithTimeout(ctx, writeTimeout)
 		defer cancel()

@@ -61,7 +61,7 @@ func (m *Manager) update(ctx context.Context) (unwritten, err error) {
 			reason += " (" + unusableErr.Error() + ")"
 		}
 		if unwritten = m.writeSecret(ctx, secret, state, reason); unwritten != nil {
-			if stored.serving == nil || !stored.serving.validAt(now) {
+			if stored.serving == nil || !stored.serving.validAt(now) || m.outlives(stored.serving, now) {
 				return nil, errors.Join(readErr, unwritten)
 			}
 			state = stored.unrenewed(now, m.Config, m.state)

@@ -249,6 +249,14 @@ func TestPairOutlivesPolicy(t *testing.T) {
 		w.checkExpiry()
 		w.advance(lifetime) // through another renewal
 		w.checkNotTrusted(foreign.ca)
+
+		// The Secret that has it cannot be written.
+		last := w.replicas[0].served.Load()
+		w.api.Forbid("put", secretPath)
+		w.setData(map[string][]byte{"previous.crt": last.chain()})
+		w.setPair(foreign)
+		w.sleep(resyncPeriod)
+		w.checkNotTrusted(foreign.ca)
 	})
 }
 

@@ -148,10 +148,13 @@ func (s state) plan(now time.Time, c Config, remembered state, nextTrusted bool)
 	return s, reason, nil
 }
 
-// unrenewed returns the state to serve and to publish while the Secret, which has a valid pair to serve, cannot be
-// written: what it holds, except a next pair that must not be served.
+// unrenewed returns the state to serve and to publish while the Secret, which has a pair to serve, cannot be written:
+// what it holds, except pairs that must not be served, or that outlive the policy.
 func (s state) unrenewed(now time.Time, c Config, remembered state) state {
 	s.previous = s.findPrevious(remembered)
+	if s.previous != nil && c.outlives(s.previous, now) {
+		s.previous = nil
+	}
 	if !c.fresh(s.next, now) {
 		s.next = nil
 	}

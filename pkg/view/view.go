@@ -18,7 +18,7 @@ import (
 // View is the join of an inventory and a store. It keeps no state.
 //
 // The fields are for the parts that fill them, and for readers of only one of them. The methods select pods and nodes,
-// and return of a snapshot only what is of the pod as the API server shows it.
+// and return the snapshot of a pod only if it is of the pod that the API server shows.
 type View struct {
 	Pods, Nodes *inventory.Index // pods that have not ended; only running ones have usage
 	Store       *store.Store
