@@ -339,8 +339,8 @@ func (p *Pins) replaces(node string, wanted pin) bool {
 	return exists && known.uid != wanted.uid
 }
 
-// confirm returns the UIDs of all nodes in the API server, if a wanted pin replaces one, and drops wanted pins of earlier
-// nodes: if this replica's watch of nodes is late, the entry is that of the newer Node.
+// confirm returns the UIDs of all nodes in the API server, if a wanted pin replaces one, and drops wanted pins of
+// earlier nodes: if this replica's watch of nodes is late, the entry is that of the newer Node.
 func (p *Pins) confirm(ctx context.Context) (current map[string]types.UID, err error) {
 	p.mu.RLock()
 	needed := false

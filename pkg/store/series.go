@@ -209,7 +209,7 @@ func (s *series) refuse(cur *usage.Sample, amount usage.Amount, a *arrival) bool
 			}, a)
 			return s.prevIs == notBeforeJump && s.advance(cur, a)
 		}
-		amount = next
+		amount = next // the rate between refused samples, or 0: only that shows that the capacity is wrong
 	}
 	s.history.refused = cur.Reading()
 	a.lost, a.excess = usage.LostExcess, amount.CPUNanocores
