@@ -337,7 +337,8 @@ func (m *model) putScrape(n *modelNode, r report, in *incoming) {
 // next one has not started, or while the clock shows times for the second time, unless the previous sample was proven
 // to be of this one and has the same start time.
 func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *incoming) bool {
-	if c.proven && r.sample.StartedAt == c.since.StartedAt && (c.refused.Has == 0 || in.at < n.ambiguousUntil) {
+	isSame := c.since.Has != 0 && r.sample.StartedAt == c.since.StartedAt
+	if c.proven && isSame && (c.refused.Has == 0 || in.at < n.ambiguousUntil) {
 		return false
 	}
 	inAPI := m.state(n.name, r.key)

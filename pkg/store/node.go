@@ -156,8 +156,9 @@ func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) {
 		a.wasAway, c.isOmitted = c.isOmitted, false
 		// In the steady state, a sample is of the pod in the API server because the previous one is. After one that was
 		// refused, it may follow that, which may be of another pod. While the clock is ambiguous, the check would reject
-		// it anyway, so one refused sample would cost the pod its metrics.
-		staysProven := c.isProven && s.StartedAt == c.prev.startedAt && (!c.hasRefused() || n.clock.isAmbiguous(a.at))
+		// it anyway if a pod of the name was removed, so one refused sample would cost the pod its metrics.
+		staysProven := c.sampled && c.isProven && s.StartedAt == c.prev.startedAt &&
+			(!c.hasRefused() || n.clock.isAmbiguous(a.at))
 		if !staysProven && !n.checkOwner(c, s, a) {
 			s, c.isNew = &usage.Sample{Loss: usage.LostOwner}, false
 		}

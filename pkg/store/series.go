@@ -45,7 +45,7 @@ type series struct {
 	hasAmount  bool  // whether amount belongs to this series
 	isNew      bool  // whether the first sample may have a mean since the start: the container did not run before
 	startFell  bool  // whether the series began because the start time fell
-	isProven   bool  // whether prev is of the pod in the API server, as far as its start shows, see node.checkOwner
+	isProven   bool  // whether prev, if sampled, is of the pod in the API server, as far as its start shows: checkOwner
 	olderCount uint8 // consecutive samples that were older than prev
 	prevIs     beforeJump
 }
