@@ -17,8 +17,8 @@ import (
 
 // View is the join of an inventory and a store. It keeps no state.
 //
-// The fields are for the parts that fill them, and for readers of only one of them. The methods select pods and nodes,
-// and return the snapshot of a pod only if it is of the pod that the API server shows.
+// The fields are for the parts that fill them, and for readers of only one of them. A snapshot of a pod needs both:
+// PodUsages returns it only if it is of the pod that the API server shows.
 type View struct {
 	Pods, Nodes *inventory.Index // pods that have not ended; only running ones have usage
 	Store       *store.Store
