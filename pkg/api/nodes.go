@@ -34,9 +34,9 @@ func (n nodes) items(objects []*inventory.Object, now usage.Time) iter.Seq2[int,
 		item := &encode.Item{}
 		for i, o := range objects {
 			*item = encode.Item{Object: o}
-			if node := n.view.Store.Node(o.Name, now); node != nil {
+			if node := n.view.NodeUsage(o.Name, now); node != nil {
 				item.Usage = (*encode.Node)(node)
-				if resources := n.view.Store.Resources.Node(o.Name, now); resources != nil {
+				if resources := n.view.NodeResources(o.Name, now); resources != nil {
 					item.Further = encode.Further{resources}
 				}
 			}

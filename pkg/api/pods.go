@@ -38,7 +38,7 @@ func (p pods) items(objects []*inventory.Object, now usage.Time) iter.Seq2[int, 
 			o := objects[i]
 			*item = encode.Item{Object: o}
 			if pod != nil {
-				item.Usage, item.Further = (*encode.Pod)(pod), p.view.Store.Resources.Pod(o.Node, pod, now)
+				item.Usage, item.Further = (*encode.Pod)(pod), p.view.PodResources(o, pod, now)
 			}
 			if !yield(i, item) {
 				return

@@ -67,7 +67,7 @@ type layout struct {
 // layoutOf returns the layout of a table with these items. It shows the nodes of pods only to users
 // who may get the pods: PodMetrics do not contain them.
 func (c *collection) layoutOf(items []encode.Item, mayGetObjects func() bool) layout {
-	ofNodes, ofPods := c.config.View.Store.Resources.Names()
+	ofNodes, ofPods := c.config.View.ResourceNames()
 	if !c.NamespaceScoped() {
 		return layout{further: ofNodes}
 	}

@@ -27,7 +27,6 @@ import (
 // Config configures Pods and Nodes.
 type Config struct {
 	View   View
-	Facts  Facts
 	Source health.Source
 	Lookup *Client
 
@@ -37,18 +36,14 @@ type Config struct {
 	Clock        usage.Clock
 }
 
-// View has the known nodes and pods. *view.View implements it.
+// View has the known nodes and pods, and what is known of their samples. *view.View implements it.
 type View interface {
 	// Node and Pod return the object of that name, or nil.
 	Node(name string) *inventory.Object
 	Pod(namespace, name string) *inventory.Object
-}
-
-// Facts are what is known of the samples of nodes and pods. *store.Store implements it.
-type Facts interface {
 	// NodeFacts and PodFacts report false if a node was never scraped, and if nothing is stored of a pod of its node.
 	NodeFacts(name string) (store.Facts, bool)
-	PodFacts(node, namespace, name string) (store.PodFacts, bool)
+	PodFacts(pod *inventory.Object) (store.PodFacts, bool)
 	// OurTime converts a time by the clock of a node, as far as its offset is known.
 	OurTime(node string, t usage.NodeTime) usage.Time
 }

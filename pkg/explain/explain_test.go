@@ -48,7 +48,7 @@ type world struct {
 
 func (w *world) config() Config {
 	return Config{
-		View: w, Facts: w, Source: &w.source,
+		View: w, Source: &w.source,
 		SelectsNodes: w.selects, Resolution: 15 * time.Second, MaxSampleAge: w.maxAge, Clock: usage.NewClock(now),
 		Lookup: NewClient(corev1client.NewForConfigOrDie(w.api.Config()), testenv.Patience),
 	}
@@ -63,8 +63,8 @@ func (w *world) NodeFacts(name string) (store.Facts, bool) {
 	return f, ok
 }
 
-func (w *world) PodFacts(node, namespace, name string) (store.PodFacts, bool) {
-	f, ok := w.podFacts[node+"/"+namespace+"/"+name]
+func (w *world) PodFacts(pod *inventory.Object) (store.PodFacts, bool) {
+	f, ok := w.podFacts[pod.Node+"/"+pod.Namespace+"/"+pod.Name]
 	return f, ok
 }
 

@@ -46,7 +46,7 @@ func (m *moment) nodeWithoutMetrics(name string) finding {
 	if n.text != nil {
 		return n.finding
 	}
-	facts, _ := m.Facts.NodeFacts(name)
+	facts, _ := m.View.NodeFacts(name)
 	switch {
 	case !m.needsSample(&facts):
 		return m.soon(reason.NodeStarting, name)

@@ -115,7 +115,7 @@ func (m *moment) runningPod(o *inventory.Object) finding {
 	case o.NoneRuns():
 		return newFinding(reason.NotRunning, "no container of the pod is running")
 	}
-	facts, reported := m.Facts.PodFacts(o.Node, o.Namespace, o.Name)
+	facts, reported := m.View.PodFacts(o)
 	if !slices.ContainsFunc(facts.Containers, func(c store.ContainerFacts) bool { return !c.Omitted }) {
 		facts, reported = store.PodFacts{}, false
 	}
@@ -222,7 +222,7 @@ func (m *moment) ageOf(c *inventory.ContainerState, node string) (time.Duration,
 	if c == nil || c.StartedAt == 0 {
 		return 0, false
 	}
-	age := m.at.Sub(m.Facts.OurTime(node, c.StartedAt))
+	age := m.at.Sub(m.View.OurTime(node, c.StartedAt))
 	return max(0, age), age >= -usage.MaxLead
 }
 

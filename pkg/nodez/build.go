@@ -95,7 +95,7 @@ func (c *Config) fill(n *Node, source *health.Overall, h *health.Node, now time.
 		Skipped:         h.Skipped,
 	}
 	at := c.Clock.At(now)
-	if u := c.View.Store.Node(h.Name, at); u != nil {
+	if u := c.View.NodeUsage(h.Name, at); u != nil {
 		n.MetricsAgeSeconds = new(seconds(max(at.Sub(u.AsOf), 0)))
 	}
 	if h.ClockKnown {
@@ -155,7 +155,7 @@ func (c *Config) stateOf(
 	case h.SucceedingSince.IsZero() || now.Sub(h.SucceedingSince) <= c.MaxSampleAge:
 		return Starting, ""
 	}
-	switch facts, _ := c.View.Store.NodeFacts(h.Name); {
+	switch facts, _ := c.View.NodeFacts(h.Name); {
 	case facts.Lost != usage.NotLost:
 		return Stale, health.ReasonOf(facts.Lost)
 	case facts.SampledAt == 0:

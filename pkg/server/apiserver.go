@@ -129,7 +129,6 @@ func (a *assembly) nodezConfig() nodez.Config {
 func (a *assembly) apiConfig(authorizer authorizer.Authorizer) api.Config {
 	explanations := explain.Config{
 		View:         a.view,
-		Facts:        a.view.Store,
 		Source:       a.source,
 		Lookup:       explain.NewClient(a.clients.CoreV1(), a.lookupTimeout),
 		SelectsNodes: a.NodeSelector != "",

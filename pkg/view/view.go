@@ -17,8 +17,8 @@ import (
 
 // View is the join of an inventory and a store. It keeps no state.
 //
-// The fields are for the parts that fill them, and for readers of only one of them. A snapshot of a pod needs both:
-// PodUsages returns it only if it is of the pod that the API server shows.
+// The fields are for the parts that fill them. Readers call the methods, except for lists of nodes, which
+// are those of the inventory.
 type View struct {
 	Pods, Nodes *inventory.Index // pods that have not ended; only running ones have usage
 	Store       *store.Store
@@ -79,4 +79,36 @@ func (v *View) RunningPods(namespace string, selector labels.Selector) []*invent
 	return slices.DeleteFunc(v.Pods.List(namespace, selector), func(o *inventory.Object) bool {
 		return o.Phase != inventory.PodRunning
 	})
+}
+
+// NodeUsage returns the usage of a node at that time, or nil if there is none to serve.
+func (v *View) NodeUsage(name string, now usage.Time) *usage.Node { return v.Store.Node(name, now) }
+
+// NodeResources returns the further resources of a node that has usage, sorted by name, or nil if it has
+// none. The caller must not change them.
+func (v *View) NodeResources(name string, now usage.Time) []usage.Resource {
+	return v.Store.Resources.Node(name, now)
+}
+
+// PodResources returns the further resources of a pod with that usage, or nil if it has none: for each of
+// its containers, the resources sorted by name.
+func (v *View) PodResources(pod *inventory.Object, of *usage.Pod, now usage.Time) [][]usage.Resource {
+	return v.Store.Resources.Pod(pod.Node, of, now)
+}
+
+// ResourceNames returns the further resources that nodes and containers have had, sorted by name, without
+// values.
+func (v *View) ResourceNames() (ofNodes, ofContainers []usage.Resource) {
+	return v.Store.Resources.Names()
+}
+
+// NodeFacts describes the samples of a node. It reports false if the node was never scraped.
+func (v *View) NodeFacts(name string) (store.Facts, bool) { return v.Store.NodeFacts(name) }
+
+// OurTime converts a time by the clock of a node. Without a known offset, the clocks agree.
+func (v *View) OurTime(node string, t usage.NodeTime) usage.Time { return v.Store.OurTime(node, t) }
+
+// PodFacts describes the samples of a pod on its node. It reports false if there are none.
+func (v *View) PodFacts(pod *inventory.Object) (store.PodFacts, bool) {
+	return v.Store.PodFacts(pod.Node, pod.Namespace, pod.Name)
 }
