@@ -58,7 +58,7 @@ func distributions(other *kubelettest.CA) map[string]distribution {
 		"kubeadm":      {"kubeadm-0", types{internal, hostname}, ownCertificate},
 		"kind":         {"kind-control-plane", types{internal, hostname}, ownCertificate},
 		"minikube":     {"minikube", types{internal, hostname}, ownCertificate},
-		"talos":        {"talos-cp-0", types{hostname, internal}, ownCertificate},
+		"talos":        {"talos-cp-0", types{hostname, internal}, requested},
 		"microk8s":     {"microk8s-0", types{internal, hostname}, requested},
 		"linode":       {"lke27049-39949-60a531334464", types{hostname, external, internal}, ownCertificate},
 		"k3s":          {"k3s-server-0", types{internal, hostname}, servingKubelet},

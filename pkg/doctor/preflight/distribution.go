@@ -22,6 +22,7 @@ const (
 	eksFargate = "eks-fargate"
 	openShift  = "openshift"
 	gardener   = "gardener"
+	talos      = "talos"
 
 	criSocket    = "kubeadm.alpha.kubernetes.io/cri-socket"
 	controlPlane = "node-role.kubernetes.io/control-plane"
@@ -44,7 +45,7 @@ var distributions = []distribution{
 	{"gke", "-gke."},
 	{"aks", "kubernetes.azure.com/cluster"},
 	{openShift, "node.openshift.io/os_id"},
-	{"talos", "Talos"},
+	{talos, "Talos"},
 	{"k0s", "+k0s"},
 	{"microk8s", "microk8s.io/cluster"},
 	{"kops", "kops.k8s.io/instancegroup"},

@@ -68,6 +68,11 @@ func (p *preflight) checkKubelet(ctx context.Context, c doctor.Check, node strin
 			"they have certificates of their own (tlsCertFile), and the API does not show who signed them")
 	}
 	c.URL = reason.TLSSelfSigned.URL()
+	if p.distribution == talos {
+		return c.Fail(doctor.Problem{Reason: string(reason.TLSSelfSigned),
+			Cure: "let the cluster sign their certificates before the installation: docs/distributions.md#talos"},
+			"they sign their own certificates, with a new key at each start, so that pinned keys would not last")
+	}
 	return c.Warn(doctor.Problem{Reason: string(reason.TLSSelfSigned),
 		Cure: "better: set serverTLSBootstrap in the kubelets' configuration, then check and approve their requests"},
 		"they sign their own certificates, because serverTLSBootstrap is not set, unless kubelet.crt was replaced; "+

@@ -86,7 +86,7 @@ func Examine(ctx context.Context, c doctor.Config) (*doctor.Report, error) {
 func (p *preflight) checkInstall(ctx context.Context, c doctor.Check) []doctor.Check {
 	values := slices.Clone(p.values)
 	switch { // what was seen counts more than what is usual for the distribution
-	case p.selfSigned:
+	case p.selfSigned && p.distribution != talos:
 		values = append(values, pin)
 	case p.verified && len(p.nodes.sample) == p.nodes.all: // pins do no harm where a CA has signed
 		values = slices.DeleteFunc(values, func(value string) bool { return value == pin })
@@ -134,6 +134,9 @@ func (p *preflight) command(ctx context.Context, values []string) string {
 		return ""
 	} else if r != nil {
 		run, namespace = "helm upgrade "+r.name+" "+chart+" --reset-then-reuse-values", r.namespace
+	}
+	if p.distribution == openShift || p.distribution == gardener { // they restrict pods in kube-system
+		namespace = cmp.Or(namespace, "kube-vitals")
 	}
 	namespace = command.Name(cmp.Or(namespace, "kube-system"), "NAMESPACE")
 	run += " --namespace " + namespace + image

@@ -229,6 +229,8 @@ func TestDistributions(t *testing.T) {
 		flags   string // after helmInstall
 		owner   doctor.Status
 		off     string // in the cure of the owner
+
+		ownNamespace bool
 	}{
 		"kubeadm": {
 			world: func(w *world) {
@@ -364,11 +366,12 @@ func TestDistributions(t *testing.T) {
 					label("app.kubernetes.io/managed-by", "cluster-monitoring-operator"))
 			},
 			presets: []string{"openshift"}, owner: doctor.Warning, off: "keep it",
-			flags: beside + withCA + " --set securityContext.runAsGroup=null --set securityContext.runAsUser=null",
+			ownNamespace: true,
+			flags:        beside + withCA + " --set securityContext.runAsGroup=null --set securityContext.runAsUser=null",
 		},
 		"OpenShift without monitoring": {
 			world:   func(w *world) { w.signed("a").Labels["node.openshift.io/os_id"] = "rhel" },
-			presets: []string{"openshift"}, owner: doctor.OK,
+			presets: []string{"openshift"}, owner: doctor.OK, ownNamespace: true,
 			flags: withCA + " --set securityContext.runAsGroup=null --set securityContext.runAsUser=null",
 		},
 		"GKE where v1beta1 is free": {
@@ -416,6 +419,7 @@ func TestDistributions(t *testing.T) {
 				w.metricsServer("kube-system", "metrics-server", label("resources.gardener.cloud/managed-by", "gardener"))
 			},
 			presets: []string{"gardener"}, owner: doctor.Warning, off: "keep it", flags: beside + withCA,
+			ownNamespace: true,
 		},
 		"Linode": {
 			world:   func(w *world) { w.selfSigned("a").Labels["lke.linode.com/pool-id"] = "39949" },
@@ -427,7 +431,7 @@ func TestDistributions(t *testing.T) {
 		},
 		"Talos": {
 			world:   func(w *world) { w.selfSigned("a").Status.NodeInfo.OSImage = "Talos (v1.12.0)" },
-			presets: []string{"talos"}, flags: " --set kubelet.tls=pin", owner: doctor.OK,
+			presets: []string{"talos"}, owner: doctor.OK, // pins would not last
 		},
 		"Cilium without kube-proxy": {
 			world: func(w *world) {
@@ -526,8 +530,15 @@ func TestDistributions(t *testing.T) {
 			w := newWorld(t)
 			tt.world(w)
 			r := w.examine()
-			if r.Install == nil || !slices.Equal(r.Install.Presets, tt.presets) || r.Install.Command != helmInstall+tt.flags {
-				t.Errorf("got %+v\nwant presets %q and\n%s%s\n%s", r.Install, tt.presets, helmInstall, tt.flags, r.text)
+			command := helmInstall + tt.flags
+			if tt.ownNamespace {
+				command = strings.Replace(command, "kube-system", "kube-vitals --create-namespace", 1)
+			}
+			if status := r.check(t, "kubelet-certificates").Status; (status == doctor.Failed) != (name == "Talos") {
+				t.Errorf("kubelet TLS is %s:\n%s", status, r.text)
+			}
+			if r.Install == nil || !slices.Equal(r.Install.Presets, tt.presets) || r.Install.Command != command {
+				t.Errorf("got %+v\nwant presets %q and\n%s\n%s", r.Install, tt.presets, command, r.text)
 			}
 			owner := r.check(t, "owner")
 			if owner.Status != tt.owner || !strings.Contains(owner.Cure, tt.off) || strings.Contains(r.text, "reboot") {
@@ -537,8 +548,7 @@ func TestDistributions(t *testing.T) {
 			if copies != strings.Contains(tt.flags, "kubelet.certificateAuthority") {
 				t.Errorf("copy the CA: %t:\n%s", copies, r.text)
 			}
-			if !strings.Contains(r.text, "→ "+helmInstall+tt.flags+"\n") &&
-				!strings.Contains(r.text, "  "+helmInstall+tt.flags+"\n") {
+			if !strings.Contains(r.text, "→ "+command+"\n") && !strings.Contains(r.text, "  "+command+"\n") {
 				t.Errorf("the command is not on one line:\n%s", r.text)
 			}
 		})
