@@ -48,10 +48,12 @@ const (
 const (
 	// component is the source of the events.
 	component = "kube-vitals"
-	// minFailures is the number of failures in a row before a node is reported. It must also have
-	// failed for an interval. Fast retries make 3 failures in half of an interval, and a restart of
-	// a kubelet takes seconds. Metrics expire after 4 intervals, so the event is older than that.
-	minFailures = 3
+	// minFailures is the number of failures in a row before a node is reported. It must also have failed for an
+	// interval: a restart of a kubelet takes seconds. If requests last until their timeout, the second failure ends
+	// half of the maximum age after the first one, about when the metrics expire; else the event is older than that.
+	minFailures = 2
+	// minRepeated is the number of samples in a row above the capacity before that is reported.
+	minRepeated = 3
 	// holdIntervals is the maximum number of intervals that the event of a node is held back if so
 	// many nodes fail for its reason that the Deployment may have to be reported instead.
 	holdIntervals = 3
@@ -301,5 +303,5 @@ func (r *Reporter) isDue(a *health.Attempts, last reported, now time.Time, many 
 	case a.Reason:
 		return now.Sub(last.at) >= repeatAfter
 	}
-	return a.Repeated >= minFailures && !many
+	return a.Repeated >= minRepeated && !many
 }
