@@ -73,31 +73,29 @@ func (c *Client) FetchStorage(
 	return c.fetch(ctx, node, storageQuery, receive)
 }
 
-// patience is the number of requests after a slow one that may last as long. A loaded kubelet often responds
+// patience is how long, in SlowTimeouts, requests after a slow one may last as long. A loaded kubelet often responds
 // fast in between.
-const patience = 4
+const patience = 2
 
 // fetch sends one request, with more time for a kubelet that was slow. It returns errors with their reasons.
 func (c *Client) fetch(
 	ctx context.Context, node *corev1.Node, q *query, receive func(*usage.Scrape),
 ) (timing usage.Timing, err error) {
-	t, err := c.transportOf(node)
+	t, err := c.transportOf(ctx, node)
 	if err != nil {
 		return timing, err
 	}
-	slow, timeout := &t.slow, c.config.Timeout
+	slowUntil, timeout := &t.slowUntil, c.config.Timeout
 	if q == storageQuery {
-		slow = &t.slowStorage
+		slowUntil = &t.storageSlowUntil
 	}
-	if slow.Load() > 0 {
+	if int64(c.now()) < slowUntil.Load() {
 		timeout = max(timeout, c.config.SlowTimeout)
 	}
 	w, err := c.get(ctx, t, q, timeout, &timing)
-	timing.Slow = timing.Took >= c.config.Timeout
+	timing.Slow = timing.Took >= min(c.config.Timeout, DefaultTimeout)
 	if timing.Slow {
-		slow.Store(patience)
-	} else if n := slow.Load(); n > 0 {
-		slow.Store(n - 1)
+		slowUntil.Store(int64(c.now().Add(patience * c.config.SlowTimeout)))
 	}
 	if err != nil {
 		return timing, q.newError(err)
@@ -146,7 +144,7 @@ func (c *Client) get(
 	if response.ContentLength != 0 {
 		_, _ = x.buffers.in.Peek(1) // until the body begins; read returns the error
 	}
-	at := c.config.Clock.At(time.Now())
+	at := c.now()
 	if err := ctx.Err(); err != nil { // the body did not begin in time
 		return fail(err)
 	}
@@ -159,7 +157,8 @@ func (c *Client) get(
 	}
 	x.conn.socket.permit = reading // which it pauses while it waits for the kubelet
 	w := c.workspaces.Get().(*workspace)
-	w.scrape.Sent, w.scrape.At, w.scrape.Date = c.config.Clock.At(x.sent), at, dateOf(response.Header)
+	w.scrape.Sent, w.scrape.At = c.config.Clock.At(x.sent), at
+	w.scrape.Date, w.scrape.Dated = dateOf(response.Header), c.config.Clock.At(x.begun)
 	err = c.read(response, q, w)
 	if err == nil {
 		err = q.decode(w, t.node)
@@ -174,6 +173,9 @@ func (c *Client) get(
 	}
 	return w, nil
 }
+
+// now returns our time.
+func (c *Client) now() usage.Time { return c.config.Clock.At(time.Now()) }
 
 // headers returns the headers of a request. It may wait for a new token.
 func (c *Client) headers(ctx context.Context, q *query, timeout time.Duration) (http.Header, error) {
@@ -191,8 +193,7 @@ func dateOf(header http.Header) usage.NodeTime {
 	return usage.NodeAt(date)
 }
 
-// Forget removes a node and closes its connection. If a Fetch for it runs, which may open another one, Forget must be
-// called again when that has returned.
+// Forget removes a node and closes its connection. The context of a Fetch for it must have ended.
 func (c *Client) Forget(node string) {
 	c.mu.Lock()
 	t := c.nodes[node]
@@ -218,8 +219,8 @@ func (c *Client) Address(node *corev1.Node) string {
 }
 
 // transportOf returns the transport of a node, and replaces it if its endpoint has changed or if the node
-// was created again.
-func (c *Client) transportOf(node *corev1.Node) (*transport, error) {
+// was created again. It adds none once ctx has ended: Forget may have been called.
+func (c *Client) transportOf(ctx context.Context, node *corev1.Node) (*transport, error) {
 	endpoint, err := c.config.endpointOf(node)
 	if err != nil {
 		return nil, err
@@ -229,6 +230,10 @@ func (c *Client) transportOf(node *corev1.Node) (*transport, error) {
 	if old != nil && old.endpoint == endpoint && old.uid == node.UID {
 		c.mu.Unlock()
 		return old, nil
+	}
+	if err := ctx.Err(); err != nil {
+		c.mu.Unlock()
+		return nil, err
 	}
 	t := c.newTransport(node.Name, node.UID, endpoint)
 	c.nodes[t.node] = t

@@ -58,7 +58,7 @@ func TestFetch(t *testing.T) {
 					if after := usage.At(time.Now()); got.At < before || got.At > after {
 						t.Errorf("got At %v, want from %v to %v", got.At.Time(), before.Time(), after.Time())
 					}
-					want.Sent, want.At, want.Date = got.Sent, got.At, got.Date
+					want.Sent, want.At, want.Date, want.Dated = got.Sent, got.At, got.Date, got.Dated
 					if err := decode(&want); err != nil {
 						t.Fatal(err)
 					}
@@ -192,6 +192,26 @@ func TestConnectionsAreClosed(t *testing.T) {
 	}
 }
 
+// TestPanicKeepsNoPermit checks that a panic while a connection is opened again affects no other node.
+func TestPanicKeepsNoPermit(t *testing.T) {
+	k := newKubelet(t, nil, serveNode)
+	c := newTestClient(t, Config{PlainHTTP: true})
+	fetch := func() {
+		defer func() { _ = recover() }()
+		_, _ = c.Fetch(t.Context(), k.node("n7"), func(*usage.Scrape) {})
+	}
+	fetch()
+	if c.nodes["n7"].idle.Load() == nil {
+		t.Fatal("the connection was not kept")
+	}
+	k.CloseClientConnections()
+	panicked := false
+	c.nodes["n7"].dial = func(context.Context, string, string) (net.Conn, error) { panicked = true; panic("x") }
+	if fetch(); !panicked || len(c.connecting) != 0 {
+		t.Errorf("panicked: %t, permits: %d", panicked, len(c.connecting))
+	}
+}
+
 // TestForgetDuringFetch checks that a request that is running leaves no connection.
 func TestForgetDuringFetch(t *testing.T) {
 	requested, dropped := make(chan struct{}), make(chan struct{})
@@ -210,4 +230,9 @@ func TestForgetDuringFetch(t *testing.T) {
 		t.Error(err)
 	}
 	testenv.Eventually(t, "the connection to be closed", func() bool { return k.open.Load() == 0 })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.Fetch(ctx, k.node("node1"), func(*usage.Scrape) {}); err == nil || len(c.nodes) != 0 {
+		t.Errorf("after its context had ended, a request has added a node: %v", err)
+	}
 }

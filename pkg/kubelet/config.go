@@ -53,8 +53,8 @@ type Config struct {
 	// again, and for a permit to connect. If the kubelet has closed the idle connection, the second one is within it.
 	Timeout time.Duration
 
-	// SlowTimeout replaces Timeout, if it is longer, when one of the last few requests to the node took as long as
-	// Timeout. A kubelet works on a request that was given up, too, and the next one would add to that.
+	// SlowTimeout replaces Timeout, if it is longer, for twice as long after a request to the node that took as long as
+	// Timeout, or DefaultTimeout. A kubelet works on a request that was given up, too, and the next one would add to that.
 	SlowTimeout time.Duration
 
 	// MaxBodyBytes bounds a response after decompression.

@@ -58,7 +58,6 @@ func (t *transport) roundTrip(
 			if err == nil {
 				c, err = t.connect(ctx, permit)
 			}
-			permit.release()
 			if err != nil {
 				return nil, asLost(err)
 			}
@@ -98,6 +97,7 @@ type exchange struct {
 	stopWatch func() bool // stops watching the context, and reports whether it had not ended yet
 
 	sent     time.Time // when the request was sent
+	begun    time.Time // when the response's headers had been read
 	body     io.ReadCloser
 	complete bool // the body was read to its end
 	reusable bool // the connection may be kept after the response
@@ -132,7 +132,7 @@ func (x *exchange) run(request *http.Request) (*http.Response, error) {
 			return nil, err
 		case response.StatusCode >= 200 || response.StatusCode == http.StatusSwitchingProtocols:
 			x.buffers.source.N = math.MaxInt64 // the caller limits the body
-			x.body = response.Body
+			x.begun, x.body = time.Now(), response.Body
 			x.reusable = !response.Close && response.StatusCode != http.StatusSwitchingProtocols
 			response.Body = x
 			return response, nil

@@ -31,14 +31,15 @@ const (
 // slowKubelet is a kubelet whose node uses a core. It samples every 10 seconds, and works on a request
 // for some time, whether the client waits or not.
 type slowKubelet struct {
-	headersFirst bool // and the body when the work is done
-	trickles     bool // sends a byte of the body now and then while it works
-	samplesLate  bool // at the end of its work, not at the start
-	untimed      bool // without timestamps
+	headersFirst bool          // and the body when the work is done
+	trickles     bool          // sends a byte of the body now and then while it works
+	samplesLate  bool          // at the end of its work, not at the start
+	untimed      bool          // without timestamps
+	ahead        time.Duration // of its clock
+	slowEach     int           // each such request takes 25 s; 0: none
 
 	mu       sync.Mutex
 	delay    time.Duration // of the work
-	next     time.Duration // the delay of the request after the next one; 0: delay
 	begun    []time.Time   // when requests arrived
 	working  int           // requests
 	overlaps int           // requests that arrived while another one was worked on
@@ -73,8 +74,8 @@ func (k *slowKubelet) respond(conn net.Conn) error {
 	}
 	k.working++
 	delay := k.delay
-	if k.next != 0 {
-		k.delay, k.next = k.next, k.delay
+	if k.slowEach != 0 && len(k.begun)%k.slowEach == 0 {
+		delay = 25 * time.Second
 	}
 	k.mu.Unlock()
 	defer func() {
@@ -83,11 +84,13 @@ func (k *slowKubelet) respond(conn net.Conn) error {
 		k.working--
 	}()
 
-	head := "HTTP/1.1 200 OK\r\nContent-Type: " + textType + "\r\nDate: %s\r\nContent-Length: %d\r\n\r\n"
-	head = fmt.Sprintf(head, time.Now().UTC().Format(http.TimeFormat), slowBytes)
+	dated := func() string {
+		const head = "HTTP/1.1 200 OK\r\nContent-Type: " + textType + "\r\nDate: %s\r\nContent-Length: %d\r\n\r\n"
+		return fmt.Sprintf(head, time.Now().Add(k.ahead).UTC().Format(http.TimeFormat), slowBytes)
+	}
 	early := ""
 	if k.headersFirst || k.trickles {
-		early, head = head, ""
+		early = dated()
 	}
 	_, sent := io.WriteString(conn, early) // a client that has gone does not end the work
 	body := k.sample()
@@ -103,8 +106,11 @@ func (k *slowKubelet) respond(conn net.Conn) error {
 	if k.trickles {
 		body = body[10:]
 	}
+	if early == "" {
+		body = dated() + body
+	}
 	if sent == nil {
-		_, sent = io.WriteString(conn, head+body)
+		_, sent = io.WriteString(conn, body)
 	}
 	return sent
 }
@@ -115,7 +121,7 @@ const slowBytes = 200
 // sample returns slowBytes of text with the last sample.
 func (k *slowKubelet) sample() string {
 	at := time.Now().Truncate(10 * time.Second)
-	stamp := fmt.Sprintf(" %d", at.UnixMilli())
+	stamp := fmt.Sprintf(" %d", at.Add(k.ahead).UnixMilli())
 	if k.untimed {
 		stamp = ""
 	}
@@ -150,6 +156,7 @@ func testSlow(t *testing.T, k *slowKubelet, f func(*testing.T, *slowWorld)) {
 		})}
 		w.Scraper = scrape.New(scrape.Config{
 			Fetcher: client, Sink: w.store, Observer: w, Interval: cadenceInterval, MinWindow: 4 * time.Second,
+			Active: scrape.Active{Resolution: 4 * time.Second, Budget: 2},
 		})
 		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
 		var running sync.WaitGroup
@@ -210,6 +217,9 @@ func TestSlowKubelets(t *testing.T) {
 		"12 s":                           {&slowKubelet{}, 12 * time.Second, 4},
 		"12 s, samples at the end":       {&slowKubelet{samplesLate: true}, 12 * time.Second, 4},
 		"12 s, without timestamps":       {&slowKubelet{untimed: true}, 12 * time.Second, 4},
+		"20 s, clock behind":             {&slowKubelet{ahead: -20 * time.Second}, 20 * time.Second, 3},
+		"20 s, clock far behind":         {&slowKubelet{ahead: -time.Hour}, 20 * time.Second, 3},
+		"20 s, clock ahead":              {&slowKubelet{ahead: 20 * time.Second}, 20 * time.Second, 3},
 		"25 s":                           {&slowKubelet{}, 25 * time.Second, 3},
 		"25 s, samples at the end":       {&slowKubelet{samplesLate: true}, 25 * time.Second, 3},
 		"25 s after the headers":         {&slowKubelet{headersFirst: true, samplesLate: true}, 25 * time.Second, 3},
@@ -249,24 +259,37 @@ func TestSlowKubelets(t *testing.T) {
 	}
 }
 
-// TestKubeletIsSlowNowAndThen has a kubelet that responds slowly and fast in turn. No request is given up, which
-// would leave its work to the kubelet.
+// TestKubeletIsSlowNowAndThen has a kubelet whose requests are slow now and then. None is given up, which
+// would leave its work to the kubelet, also if the node is active.
 func TestKubeletIsSlowNowAndThen(t *testing.T) {
-	testSlow(t, &slowKubelet{next: 25 * time.Second}, func(t *testing.T, w *slowWorld) {
-		w.set(time.Second)
-		time.Sleep(3 * time.Minute)
-		w.set(time.Second)
-		ages, rates := w.observe(10 * time.Minute)
-		if _, n := w.requests(); n > 4 || w.overlaps > 0 {
-			t.Errorf("got %d requests in a minute, and %d beside another one", n, w.overlaps)
-		}
-		if slices.Min(ages) < 0 || slices.Min(rates) != 1 || slices.Max(rates) != 1 {
-			t.Errorf("got ages of at least %v, and rates from %v to %v", slices.Min(ages), slices.Min(rates), slices.Max(rates))
-		}
-	})
+	for name, slowEach := range map[string]int{"inactive": 2, "active": 6} {
+		t.Run(name, func(t *testing.T) {
+			testSlow(t, &slowKubelet{slowEach: slowEach}, func(t *testing.T, w *slowWorld) {
+				observe := func(d time.Duration) (ages, rates []float64) {
+					w.set(time.Second)
+					for range d / time.Minute {
+						if name == "active" {
+							w.NoteRead(slices.Values([]string{slowNode}))
+						}
+						a, r := w.observe(time.Minute)
+						ages, rates = append(ages, a...), append(rates, r...)
+					}
+					return ages, rates
+				}
+				observe(3 * time.Minute)
+				ages, rates := observe(10 * time.Minute)
+				if _, n := w.requests(); n > 4 && name == "inactive" || w.overlaps > 0 {
+					t.Errorf("got %d requests in a minute, and %d beside another one", n, w.overlaps)
+				}
+				if slices.Min(ages) < 0 || slices.Min(rates) != 1 || slices.Max(rates) != 1 {
+					t.Errorf("got ages of at least %v, and rates from %v to %v", slices.Min(ages), slices.Min(rates), slices.Max(rates))
+				}
+			})
+		})
+	}
 }
 
-// TestPatienceEnds checks that a kubelet is given more time only for some requests after a slow one, and that a
+// TestPatienceEnds checks that a kubelet is given more time only for a while after a slow request, and that a
 // request that has the time ends with the Scraper.
 func TestPatienceEnds(t *testing.T) {
 	testSlow(t, &slowKubelet{}, func(t *testing.T, w *slowWorld) {
@@ -295,6 +318,22 @@ func TestPatienceEnds(t *testing.T) {
 		if took := time.Since(start); took != 0 {
 			t.Errorf("stopped after %v", took)
 		}
+	})
+}
+
+// TestSlowWithALongTimeout checks that a kubelet is slow after DefaultTimeout, however long its requests may last: it
+// must not get several at a time.
+func TestSlowWithALongTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &slowKubelet{delay: 12 * time.Second}
+		c := newTestClient(t, Config{PlainHTTP: true, AddressTypes: []string{"InternalIP"}, Timeout: 30 * time.Second})
+		c.dialer = k.dial
+		timing, err := c.Fetch(t.Context(), nodeAt(slowNode, "10.0.0.1:10250"), func(*usage.Scrape) {})
+		if want := (usage.Timing{Took: k.delay, Slow: true}); err != nil || timing != want {
+			t.Errorf("got %+v, %v, want %+v", timing, err, want)
+		}
+		forgetAll(c)
+		k.served.Wait()
 	})
 }
 

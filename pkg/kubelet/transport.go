@@ -32,8 +32,9 @@ type transport struct {
 	retired atomic.Bool          // connections must not be kept
 	second  atomic.Bool          // the last dial was to the second host
 
-	// For how many requests the node is considered slow. Those for storage may run beside the others.
-	slow, slowStorage atomic.Int32
+	// Until when requests may last as long as a slow one, by our clock (usage.Time). Those for storage may run beside
+	// the others.
+	slowUntil, storageSlowUntil atomic.Int64
 }
 
 func (c *Client) newTransport(node string, uid types.UID, e endpoint) *transport {
@@ -130,8 +131,9 @@ func (t *transport) closeIdle() {
 	}
 }
 
-// connect opens a connection. It pauses the permit while it waits.
+// connect opens a connection. It pauses the permit while it waits, and releases it.
 func (t *transport) connect(ctx context.Context, permit *permit) (*conn, error) {
+	defer permit.release()
 	version := t.version()
 	permit.pause()
 	dialed, host, err := t.dialHosts(ctx)

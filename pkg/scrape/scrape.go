@@ -41,7 +41,7 @@ type Fetcher interface {
 	// FetchStorage requests the ephemeral storage that the node uses, as Fetch does. It may be called
 	// during a Fetch for the same node.
 	FetchStorage(ctx context.Context, node *corev1.Node, receive func(*usage.Scrape)) (usage.Timing, error)
-	// Forget drops what is kept for a node.
+	// Forget drops what is kept for a node. The contexts of its requests have ended.
 	Forget(node string)
 	// Address returns the host and port that the requests for a node go to. It is empty if the node
 	// has no valid address.
@@ -271,17 +271,20 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 		t.summaryFetched = false // the rates of an earlier summary do not cover the time from now on
 	}
 	var p plan
+	took := timing.Took
 	if err == nil {
 		p = newPlan(report.Missing, arrived, s.MinWindow)
 		p.missesKubeletRate = p.missesKubeletRate && !timing.Slow // a late summary does not repeat the samples
 		if p.missesKubeletRate && !t.summaryFetched {
 			t.summaryFetched = true
+			requested := time.Now()
 			p = s.fetchSummary(ctx, t, p)
+			took += time.Since(requested)
 		} else {
 			t.summaryFetched = p.missesKubeletRate
 		}
 	}
-	s.reschedule(t, result.Took, now.Failures, p)
+	s.reschedule(t, took, now.Failures, p)
 	if err == nil && !timing.Slow { // a slow node gets one request at a time: CPU and memory come first
 		s.fetchStorage(ctx, t, result.Kind)
 	}
@@ -318,11 +321,6 @@ func (s *Scraper) fetchAndPut(
 	method func(context.Context, *corev1.Node, func(*usage.Scrape)) (usage.Timing, error), put func(*usage.Scrape),
 ) (timing usage.Timing, err error) {
 	node := t.node.Load()
-	defer func() {
-		if ctx.Err() != nil { // shutdown, or the node was deleted
-			s.Fetcher.Forget(node.Name) // the method may have run after Delete had called Forget
-		}
-	}()
 	defer reason.Recover(&err, "the kubelet's response")
 	return method(ctx, node, func(r *usage.Scrape) {
 		t.unlessDeleted(func() {

@@ -155,10 +155,8 @@ func TestStorageThatHangs(t *testing.T) {
 		}
 		s.Delete("n0")
 		pass(time.Second)
-		slices.Sort(c.forgotten)
-		if got := strings.Join(c.forgotten, ", "); got != "fetcher n0, fetcher n0, sink n0" ||
-			len(c.storagePut) != 0 {
-			t.Errorf("stored %v, forgot %s, want the second fetcher when the request ended", c.storagePut, got)
+		if len(c.storagePut) != 0 {
+			t.Errorf("stored %v", c.storagePut)
 		}
 	})
 }

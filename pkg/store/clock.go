@@ -10,6 +10,8 @@ import (
 const (
 	// dateUnit is the resolution of a Date header. Servers truncate the time to it.
 	dateUnit = time.Second
+	// maxDelay is how long after it was written a response with a Date header usually arrives, at most.
+	maxDelay = 2 * time.Second
 	// slewDivisor limits the change of an offset without a step (slew) to 1/slewDivisor of the
 	// elapsed time. Clocks drift by about 0.01 %; time services correct them by 0.05 % (ntpd,
 	// systemd-timesyncd) or much faster (chrony).
@@ -108,13 +110,18 @@ func (c *nodeClock) isFastSlew(next bounds, elapsed time.Duration, now usage.Tim
 }
 
 // offset returns the value within the bounds that is closest to 0: if both clocks may agree, they
-// are assumed to. For a clock that is behind and whose responses have no Date header, it assumes
-// that the newest sample was fresh.
+// are assumed to. A slow kubelet takes its time before it writes the Date, so its responses are assumed to arrive
+// within maxDelay after that, though the upper bound allows for more. For a clock that is behind and whose responses
+// have no Date header, it assumes that the newest sample was fresh.
 func (c *nodeClock) offset() time.Duration {
 	if c.dateless && c.max < 0 {
 		return c.min
 	}
-	return min(max(0, c.min), c.max)
+	highest := c.max
+	if !c.dateless {
+		highest = min(highest, c.min+dateUnit+maxDelay)
+	}
+	return min(max(0, c.min), highest)
 }
 
 // isAmbiguous reports whether the clock shows times for the second time.
@@ -168,7 +175,7 @@ func (c *nodeClock) boundsOf(s *usage.Scrape, maxAge time.Duration) (b bounds, o
 	if s.Date == 0 {
 		return bounds{sampled, newest.AheadOf(sent) + maxAge}, newest != 0
 	}
-	b = bounds{s.Date.AheadOf(s.At), s.Date.AheadOf(sent) + dateUnit}
+	b = bounds{s.Date.AheadOf(cmp.Or(s.Dated, s.At)), s.Date.AheadOf(sent) + dateUnit}
 	switch {
 	case newest == 0:
 	case sampled > b.max:

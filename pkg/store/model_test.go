@@ -27,6 +27,7 @@ const (
 	jumpedFor       = time.Minute      // 3: how long after a jump no start time counts
 	slewOnce        = 50               // 3: a clock is slewed by less than 1/50 of the time,
 	slewTwice       = 10               // 3: or 1/10 if it is by a second step in the same direction
+	latestArrival   = 3 * time.Second  // 3: after the Date, which is up to a second too early, a response has arrived
 	aheadFor        = time.Hour        // 3: how long after a sample ahead of its clock no sample bounds the offset
 	stepsBackAfter  = 3                // 3: older samples in a row after which another series begins
 	shortestWindow  = time.Second      // 1: between any two samples
@@ -190,12 +191,15 @@ func (n *modelNode) bounds(now usage.Time) (lowest, highest time.Duration) {
 	return lowest, highest
 }
 
-// offset returns the estimate closest to 0.
+// offset returns the estimate closest to 0. A response usually arrives soon after its Date was written.
 func (n *modelNode) offset() time.Duration {
 	if len(n.evidence) == 0 {
 		return 0
 	}
 	lowest, highest := n.bounds(n.evidence[len(n.evidence)-1].at)
+	if !n.dateless {
+		highest = min(highest, lowest+latestArrival)
+	}
 	switch {
 	case lowest > 0, highest < 0 && n.dateless:
 		return lowest
@@ -676,7 +680,7 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		case elapsed < shortestWindow:
 			v.older = 0 // 1: too short
 			v.skip(s)
-		case !v.known && young && in.at.Sub(v.waits) < minAge: // 4: in its start-up
+		case !v.known && young && in.ours(s).Sub(v.waits) < minAge: // 4: in its start-up
 			v.older = 0
 			if v.isDense(s, in) { // 1: later rates may begin with it
 				v.base(s, in)

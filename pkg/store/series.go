@@ -294,10 +294,10 @@ func (s *series) markJumped() {
 	}
 }
 
-// isYoung reports whether the container is starting up. A container that has an Amount, or has been
-// reported for MinAgeSinceStart, is not, whatever its start time is.
+// isYoung reports whether the container was starting up when a sample was taken. A container that has an Amount, or
+// had been reported for MinAgeSinceStart, was not, whatever its start time is.
 func (s *series) isYoung(cur *usage.Sample, a *arrival) bool {
-	return !s.hasAmount && cur.Young() && a.at.Sub(s.since) < usage.MinAgeSinceStart
+	return !s.hasAmount && cur.Young() && a.clock.sampledAt(cur, a.at).Sub(s.since) < usage.MinAgeSinceStart
 }
 
 // applyMeanSinceStart sets the Amount of a container that is known to have started recently, and

@@ -190,7 +190,8 @@ type StorageSample struct {
 type Scrape struct {
 	At       Time     // when the body of a kubelet's response began, or the last response of an engine had arrived
 	Sent     Time     // when the request was sent; 0: not known
-	Date     NodeTime // the Date header: a time between Sent and At, in whole seconds; 0: not known
+	Date     NodeTime // the Date header: a time between Sent and Dated, in whole seconds; 0: not known
+	Dated    Time     // when the Date header arrived; 0: with the body, At
 	Capacity uint64   // CPU of the node in nanocores, from the API server; set by the source; 0: not known
 
 	Node       Sample            // Has is 0 if the response has no sample of the node
