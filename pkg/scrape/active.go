@@ -109,13 +109,11 @@ func (s *Scraper) slot(t time.Duration) time.Duration {
 type ActiveStats struct {
 	Nodes      int           // that are active
 	Resolution time.Duration // time between two scrapes of an active node, which the budget may lengthen
-	// Refused is how many further scrapes there would have been without the budget.
-	Refused float64
 }
 
 // ActiveStats returns the state of the active nodes.
 func (s *Scraper) ActiveStats() ActiveStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return ActiveStats{Nodes: s.active, Resolution: s.activeResolution(), Refused: s.refused}
+	return ActiveStats{Nodes: s.active, Resolution: s.activeResolution()}
 }

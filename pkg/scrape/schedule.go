@@ -31,7 +31,6 @@ func (s *Scraper) reschedule(t *target, took time.Duration, failures int, p plan
 	default:
 		if t.isActive {
 			t.due, t.kind = s.nextActive(t, now), OfActive
-			s.refused += float64(s.activeResolution())/float64(s.Active.Resolution) - 1
 		}
 		if early := max(now+p.wait, s.rested(t)); p.wait > 0 && early < t.due && t.early.Allow() {
 			t.due, t.kind = early, Early

@@ -131,7 +131,6 @@ type Scraper struct {
 	ctx     context.Context    //nolint:containedctx // of Run; nil while it does not run
 	targets map[string]*target // by node name
 	active  int                // number of targets that are active
-	refused float64            // see ActiveStats
 }
 
 // New returns a Scraper without nodes.

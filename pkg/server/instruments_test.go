@@ -46,7 +46,7 @@ func newTestInstruments() *instruments {
 		{Name: "ok", Attempts: health.Attempts{Last: now, LastSuccess: now}, ClockKnown: true, ClockOffset: 3 * time.Second},
 	}})
 	i.registerActive(func() scrape.ActiveStats {
-		return scrape.ActiveStats{Nodes: 3, Resolution: 7500 * time.Millisecond, Refused: 1.5}
+		return scrape.ActiveStats{Nodes: 3, Resolution: 7500 * time.Millisecond}
 	})
 	skipped := scrape.Result{Node: "a", Timing: usage.Timing{Took: time.Millisecond}, Kind: scrape.Early}
 	skipped.Skipped[usage.BadValue] = 2
@@ -75,7 +75,6 @@ func TestInstruments(t *testing.T) {
 	const want = `
 active_nodes 3
 active_resolution_seconds 7.5
-active_scrapes_refused_total 1.5
 active_scrapes_total 2
 apiservice_insecure_skip_tls_verify{apiservice="v1.metrics.k8s.io"} 1
 apiservice_insecure_skip_tls_verify{apiservice="v1beta1.metrics.k8s.io"} 0

@@ -88,15 +88,12 @@ func (i *instruments) registerActive(stats func() scrape.ActiveStats) {
 		"Nodes whose metrics were read by name or by label selector in the last 2 minutes.")
 	resolution := newDesc("active_resolution_seconds",
 		"Time between two scrapes of an active node: --active-resolution, or longer if the budget requires it.")
-	refused := newDesc("active_scrapes_refused_total",
-		"Further scrapes of active nodes that --active-resolution requires and --active-budget does not allow.")
 	i.active = i.newCounter("active_scrapes_total",
 		"Scrapes of active nodes, once in their resolution, instead of regular scrapes.")
 	i.collect(func(out chan<- prometheus.Metric) {
 		s := stats()
 		out <- gauge(nodes, float64(s.Nodes))
 		out <- gauge(resolution, s.Resolution.Seconds())
-		out <- counter(refused, s.Refused)
 	})
 }
 
