@@ -95,7 +95,7 @@ type config struct {
 	sizes      []shape
 	rounds     int
 	resolution time.Duration
-	csv, plot  string // files
+	csv        string // file
 	match      string // of names of attacks and modes
 }
 
@@ -124,7 +124,6 @@ func parse(args []string) (cfg config, err error) {
 	flags.IntVar(&cfg.rounds, "rounds", 3, "how often to measure; tables show the medians")
 	flags.DurationVar(&cfg.resolution, "metric-resolution", 15*time.Second, "the interval between two scrapes of a node")
 	flags.StringVar(&cfg.csv, "csv", "", "for -only=scale: append rows to this `file`")
-	flags.StringVar(&cfg.plot, "plot", "", "for -only=reaction: the SVG `file` to write")
 	flags.StringVar(&cfg.match, "match", "", "for -only=attack and reaction: only the rows whose names have this `text`")
 	if err := flags.Parse(args); err != nil {
 		return cfg, err

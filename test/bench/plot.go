@@ -107,10 +107,12 @@ func drawScale(rows []row, file string) error {
 
 // drawQuantity draws one quantity, with a line for each server and number of pods on a node.
 func drawQuantity(rows []row, q quantity) (*plot.Plot, error) {
-	p := newPlot(q.title, "nodes", "")
+	p := plot.New()
+	p.Title.Text, p.X.Label.Text = q.title, "nodes"
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	p.X.Tick.Marker, p.Y.Tick.Marker = plot.LogTicks{Prec: -1}, plot.LogTicks{Prec: -1}
-	p.Legend.Left = true
+	p.Legend.Top, p.Legend.Left = true, true
+	p.Add(plotter.NewGrid())
 	p.X.Min, p.X.Max = 1, 1
 	lines := map[string]plotter.XYs{}
 	var names []string
@@ -132,12 +134,4 @@ func drawQuantity(rows []row, q quantity) (*plot.Plot, error) {
 	err := plotutil.AddLinePoints(p, named...)
 	p.X.Max, p.Y.Min, p.Y.Max = 1.5*p.X.Max, p.Y.Min/1.5, 1.5*p.Y.Max
 	return p, err
-}
-
-func newPlot(title, x, y string) *plot.Plot {
-	p := plot.New()
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
-	p.Legend.Top = true
-	p.Add(plotter.NewGrid())
-	return p
 }

@@ -110,9 +110,6 @@ func measureReaction(ctx context.Context, cfg config, s shape) error {
 	group.Wait()
 	results = slices.DeleteFunc(results, func(r *reactionResult) bool { return r == nil })
 	printReaction(s.nodes, results)
-	if cfg.plot != "" {
-		errs = append(errs, plotReaction(cfg.plot, results))
-	}
 	return errors.Join(errs...)
 }
 

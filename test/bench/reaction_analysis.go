@@ -1,15 +1,10 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"time"
-
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/plotutil"
-	"gonum.org/v1/plot/vg"
 )
 
 // decision is a number of replicas that an autoscaler wants from some time on, which counts from the
@@ -154,24 +149,4 @@ func seconds(v float64) string {
 		return "never"
 	}
 	return fmt.Sprintf("%.1f s", v)
-}
-
-// plotReaction draws the distribution of the time from a step to the right decision.
-func plotReaction(file string, results []*reactionResult) error {
-	const limit = 60
-	p := newPlot("From a step of the load to the right number of replicas",
-		"seconds since the step", "autoscalers that have decided, %")
-	var lines []any
-	for _, r := range results {
-		points := plotter.XYs{{}}
-		for n, v := range slices.Sorted(slices.Values(r.right)) {
-			if v <= limit {
-				points = append(points, plotter.XY{X: v, Y: 100 * float64(n+1) / float64(len(r.right))})
-			}
-		}
-		lines = append(lines, r.name, points)
-	}
-	err := plotutil.AddLinePoints(p, lines...)
-	p.X.Max, p.Y.Max, p.Legend.Top = limit, 100, false
-	return errors.Join(err, p.Save(9*vg.Inch, 5*vg.Inch, file))
 }
