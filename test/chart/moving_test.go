@@ -327,6 +327,12 @@ func TestMovingOverlays(t *testing.T) {
 				`request.userInfo.username == "system:serviceaccount:kube-system:metrics-server"`},
 		},
 		"step-1": {beta: {"spec.insecureSkipTLSVerify": true}, apiService: {"spec.insecureSkipTLSVerify": true}},
+		"other-apps": {beta: {"spec.insecureSkipTLSVerify": true}, apiService: {"spec.insecureSkipTLSVerify": true},
+			"APIService v1beta1.custom.metrics.k8s.io": {"spec.insecureSkipTLSVerify": nil, "metadata.labels": nil},
+			"DaemonSet kube-system/node-local-dns": {"metadata.labels": m{"k8s-app": "node-local-dns"},
+				"spec.template.metadata.labels": m{"k8s-app": "node-local-dns"}},
+			"DaemonSet kube-system/node-exporter": {"metadata.labels": nil,
+				"spec.template.metadata.labels": m{"app": "node-exporter"}}},
 	}
 	for _, name := range names(t, "kustomize") {
 		t.Run(name, func(t *testing.T) {
@@ -407,8 +413,8 @@ func (o objects) checkReferences(t *testing.T) {
 	if got := fmt.Sprint(o.value(t, id, container+"ports.0.containerPort")); got != flags["--secure-port"] {
 		t.Errorf("the container has port %s, and the server %s", got, flags["--secure-port"])
 	}
-	for candidate := range o {
-		if strings.HasPrefix(candidate, "APIService ") {
+	for _, candidate := range []string{apiService, "APIService v1beta1.metrics.k8s.io"} {
+		if o[candidate] != nil {
 			o.want(t, candidate, fields{"spec.service.name": strings.TrimPrefix(service, "Service "+namespace+"/"),
 				"spec.service.namespace": namespace})
 		}
