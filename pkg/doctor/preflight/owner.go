@@ -93,7 +93,8 @@ func (p *preflight) checkOwner(ctx context.Context, c doctor.Check) (checks []do
 		if v1, err := doctor.GetAPIService(ctx, p.kube, "v1"); err == nil && !doctor.IsOurs(&v1.Metadata) {
 			p.values = append(p.values, noAPIService)
 		}
-		return append(checks, c.Warn(doctor.Problem{Reason: ownerManaged, Cure: keep}, "%s: %s", seen, o.name)...)
+		managed := doctor.Problem{Reason: ownerManaged, Cure: keep + o.unless}
+		return append(checks, c.Warn(managed, "%s: %s", seen, o.name)...)
 	}
 	p.takeV1beta1(a)
 	return append(checks, c.Fail(doctor.Problem{Reason: ownerInstalled, Cure: o.off}, "%s: %s", seen, o.name)...)
@@ -112,9 +113,10 @@ func (p *preflight) takeV1beta1(a *doctor.APIService) {
 type owner struct {
 	name         string
 	mark         string // of the APIService
-	distribution string // of the nodes; empty: any
+	distribution string // of the nodes; empty: any; unrecognized: none that is known
 	unreleased   bool   // not if helm has installed it
 	off          string // how to switch it off; empty: impossible
+	unless       string // exception to the advice to keep it, if off is empty
 }
 
 const (
@@ -125,18 +127,23 @@ const (
 	followPage = "follow the page"
 	then       = "then run the command below" // the end of sentences about how to switch a server off
 
-	vitalsMark       = "app.kubernetes.io/name=kube-vitals"
-	releaseName      = "meta.helm.sh/release-name"
-	releaseNamespace = "meta.helm.sh/release-namespace"
-	addonManager     = "addonmanager.kubernetes.io/mode"
-	kopsAddon        = "addon.kops.k8s.io/name=metrics-server.addons.k8s.io"
-	k0sStack         = "k0s.k0sproject.io/stack=metricserver"
-	minikubeOff      = "switch it off, " + then + "\nminikube addons disable metrics-server"
-	k3sOff           = "start every k3s server with --disable=metrics-server, which deletes it, " + then
-	manifest         = "k8s-app=metrics-server"
-	unknownOwner     = "metrics-server, not installed by helm or a known addon manager"
-	deleteLeft       = "kubectl delete apiservice,clusterrole,clusterrolebinding --selector "
-	deleteIn         = "\nkubectl delete deployment,service,serviceaccount,rolebinding,poddisruptionbudget " +
+	vitalsMark        = "app.kubernetes.io/name=kube-vitals"
+	releaseName       = "meta.helm.sh/release-name"
+	releaseNamespace  = "meta.helm.sh/release-namespace"
+	unrecognized      = "unrecognized"
+	addonManager      = "addonmanager.kubernetes.io/mode"
+	addonReconcile    = addonManager + "=Reconcile"
+	addonEnsureExists = addonManager + "=EnsureExists"
+	kopsAddon         = "addon.kops.k8s.io/name=metrics-server.addons.k8s.io"
+	k0sStack          = "k0s.k0sproject.io/stack=metricserver"
+	minikubeOff       = "switch it off, " + then + "\nminikube addons disable metrics-server"
+	k3sOff            = "start every k3s server with --disable=metrics-server, which deletes it, " + then
+	manifest          = "k8s-app=metrics-server"
+	orKubespray       = ". If Kubespray has installed it, it is not restored: follow " +
+		"docs/distributions.md#kubespray, and run this again"
+	unknownOwner = "metrics-server, not installed by helm or a known addon manager"
+	deleteLeft   = "kubectl delete apiservice,clusterrole,clusterrolebinding --selector "
+	deleteIn     = "\nkubectl delete deployment,service,serviceaccount,rolebinding,poddisruptionbudget " +
 		"--namespace kube-system --selector "
 )
 
@@ -153,8 +160,8 @@ var owners = []owner{
 	// The gardener-resource-manager adds the label and undoes changes: ManagedBy in
 	// https://github.com/gardener/gardener/blob/master/pkg/apis/resources/v1alpha1/types.go
 	{name: "Gardener's, installed by its resource manager", mark: "resources.gardener.cloud/managed-by"},
-	{name: "installed by an addon manager", mark: addonManager + "=Reconcile"},
-	{name: "installed by an addon manager", mark: addonManager + "=EnsureExists"},
+	{name: "installed by an addon manager", mark: addonReconcile, distribution: unrecognized, unless: orKubespray},
+	{name: "installed by an addon manager", mark: addonEnsureExists, distribution: unrecognized, unless: orKubespray},
 	// The label: https://github.com/kubernetes/kops/blob/master/pkg/model/components/addonmanifests/remap.go
 	{name: "an addon of kOps", mark: kopsAddon, off: "set spec.metricsServer.enabled to false with kops edit cluster, " +
 		"and apply that, or kOps installs it again; delete what is left of it, " + then +
@@ -190,7 +197,7 @@ func (p *preflight) ownerOf(server doctor.Server, o *metav1.ObjectMeta) owner {
 			slices.ContainsFunc(o.ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
 				return "field manager "+f.Manager == known.mark
 			})
-		if matches && (known.distribution == "" || known.distribution == p.distribution) &&
+		if matches && (known.distribution == "" || known.distribution == cmp.Or(p.distribution, unrecognized)) &&
 			(!known.unreleased || r.name == "") {
 			known.name += " (" + known.mark + ")"
 			return known
@@ -210,6 +217,16 @@ func (p *preflight) ownerOf(server doctor.Server, o *metav1.ObjectMeta) owner {
 		return owner{name: "the helm release " + r.namespace + "/" + r.name, off: "move without a failed request, as the " +
 			"page describes; or remove it, " + then + ". If the release has more than metrics-server, disable that in its " +
 			"values instead of this:\nhelm uninstall " + r.name + " --namespace " + r.namespace}
+	// Kubespray and old manifests have the label. Of the distributions that are recognized, only those in owners have an
+	// addon manager: https://github.com/kubernetes-sigs/kubespray/tree/master/roles/kubernetes-apps/metrics_server
+	case server.Namespace == metav1.NamespaceSystem && (hasMark(o, addonReconcile) || hasMark(o, addonEnsureExists)):
+		return owner{name: "metrics-server, installed by Kubespray or from an old manifest (" + addonManager + ")",
+			off: "set metrics_server_enabled to false if Kubespray has installed it. Then move without a failed request, as " +
+				"the page describes; or remove it, " + then + "\nkubectl delete apiservice v1beta1.metrics.k8s.io" +
+				"\nkubectl delete clusterrole,clusterrolebinding system:metrics-server" +
+				"\nkubectl delete clusterrolebinding metrics-server:system:auth-delegator" +
+				"\nkubectl delete rolebinding metrics-server-auth-reader --namespace kube-system" +
+				"\nkubectl delete deployment,service,serviceaccount metrics-server --namespace kube-system"}
 	// The manifest has no such label, and Argo CD can use it as its own.
 	case server.Namespace == metav1.NamespaceSystem && hasMark(o, manifest) && !hasMark(o, "app.kubernetes.io/instance"):
 		return owner{name: unknownOwner, off: "move without a failed request, as the page describes; or remove what its " +

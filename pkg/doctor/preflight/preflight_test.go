@@ -249,6 +249,23 @@ func TestDistributions(t *testing.T) {
 			world:   func(w *world) { w.signed("a").Annotations[criSocket] = "x" },
 			presets: []string{"kubeadm"}, owner: doctor.OK,
 		},
+		"kubeadm with Kubespray's metrics-server": {
+			world: func(w *world) {
+				w.selfSigned("a").Annotations[criSocket] = "x"
+				w.metricsServer("kube-system", "metrics-server", reconcile)
+			},
+			presets: []string{"kubeadm"}, flags: " --set kubelet.tls=pin",
+			owner: doctor.Failed, off: "set metrics_server_enabled to false",
+		},
+		"kubeadm with metrics-server of helm, which has the label of Kubespray's": {
+			world: func(w *world) {
+				w.signed("a").Annotations[criSocket] = "x"
+				meta := release("ms")
+				meta.Labels["addonmanager.kubernetes.io/mode"] = "Reconcile"
+				w.metricsServer("kube-system", "metrics-server", meta)
+			},
+			presets: []string{"kubeadm"}, owner: doctor.Failed, off: "helm uninstall ms --namespace kube-system",
+		},
 		"kubeadm with one node": {
 			world: func(w *world) {
 				n := w.signed("a")
@@ -470,7 +487,8 @@ func TestDistributions(t *testing.T) {
 				w.selfSigned("a")
 				w.metricsServer("kube-system", "metrics-server", reconcile)
 			},
-			presets: []string{}, flags: beside + " --set kubelet.tls=pin", owner: doctor.Warning, off: "keep it",
+			presets: []string{}, flags: beside + " --set kubelet.tls=pin", owner: doctor.Warning,
+			off: "and autoscalers read the other one. If Kubespray has installed it",
 		},
 		"metrics-server of helm": {
 			world: func(w *world) {
