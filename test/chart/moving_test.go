@@ -171,6 +171,11 @@ func TestMovingValues(t *testing.T) {
 			pod + "tolerations.0.operator": "Exists", "spec.template.metadata.annotations": m{"b": "c"},
 			"spec.template.metadata.labels.a": nil, pod + "nodeSelector": m{"kubernetes.io/os": "linux"}}},
 		"host-users": {deployment: {pod + "hostUsers": false}},
+		"labels-twice": {
+			deployment: {labels + "team": "metrics", labels + `app\.kubernetes\.io/version`: "0.7.2"},
+			service:    {labels + "team": "metrics"}, account: {labels + "team": "platform"},
+			monitor:                               {labels + "team": "prometheus"},
+			"Certificate kube-system/kube-vitals": {labels + "team": "certificates"}},
 	}
 	for _, name := range names(t, "values") {
 		t.Run(name, func(t *testing.T) {

@@ -141,14 +141,20 @@ app.kubernetes.io/name: {{ include "kube-vitals.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{/* The labels of all objects, as YAML. */}}
 {{- define "kube-vitals.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
-{{ include "kube-vitals.selectorLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-{{- with include "kube-vitals.addedLabels" .Values.commonLabels }}
-{{ . }}
+{{- include "kube-vitals.labelsWith" (dict "root" . "added" dict) }}
 {{- end }}
+
+{{/* The labels of an object to which a value adds some. Takes a dict of root ($) and added. Of equal keys, the last one counts. */}}
+{{- define "kube-vitals.labelsWith" -}}
+{{- $chart := printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- $labels := dict "helm.sh/chart" $chart "app.kubernetes.io/version" .root.Chart.AppVersion
+  "app.kubernetes.io/managed-by" .root.Release.Service }}
+{{- range list .root.Values.commonLabels .added }}
+{{- $labels = merge (include "kube-vitals.addedLabels" . | fromYaml) $labels }}
+{{- end }}
+{{- merge (include "kube-vitals.selectorLabels" .root | fromYaml) $labels | toYaml }}
 {{- end }}
 
 {{/* Labels that a value adds, without those that select the pods: a label with another value would not match the selector. */}}
