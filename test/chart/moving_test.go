@@ -176,6 +176,7 @@ func TestMovingValues(t *testing.T) {
 			service:    {labels + "team": "metrics"}, account: {labels + "team": "platform"},
 			monitor:                               {labels + "team": "prometheus"},
 			"Certificate kube-system/kube-vitals": {labels + "team": "certificates"}},
+		"selectors": {deployment: {pod + "topologySpreadConstraints.1.topologyKey": "kubernetes.io/hostname"}},
 	}
 	for _, name := range names(t, "values") {
 		t.Run(name, func(t *testing.T) {
@@ -199,6 +200,12 @@ func TestMovingValues(t *testing.T) {
 // that the list in the README has every kind of them.
 func TestMovingRefusals(t *testing.T) {
 	failures, covered := failures(t), map[string]bool{}
+	ofMetricsServer := withValues(filepath.Join(moving, "refused", "spread.yaml"))
+	ofMetricsServer[1] = "metrics-server" // a release of metrics-server
+	const named = "set nameOverride=metrics-server, or select"
+	if _, err := helm(t, ofMetricsServer...); err == nil || !strings.Contains(err.Error(), named) {
+		t.Errorf("got error %v, want %s", err, named)
+	}
 	for _, name := range names(t, "refused") {
 		file := filepath.Join(moving, "refused", name+".yaml")
 		first, _, _ := strings.Cut(string(mustRead(t, file)), "\n")

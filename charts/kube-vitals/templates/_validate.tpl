@@ -115,9 +115,7 @@ single value are in values.schema.json.
 {{- if include "kube-vitals.hasFlag" (dict "root" . "names" "logtostderr|alsologtostderr|stderrthreshold") }}
 {{- fail "args and defaultArgs cannot set --logtostderr, --alsologtostderr and --stderrthreshold, which metrics-server rejects, too, in new versions: remove them: the log is written to stderr" }}
 {{- end }}
-{{- if and $v.apiService.create (has "v1beta1" (include "kube-vitals.apiVersions" . | fromYamlArray)) }}
 {{- include "kube-vitals.validateSelectors" . }}
-{{- end }}
 {{- range $folder, $mounted := include "kube-vitals.folderMounts" . | fromJson }}
 {{- $isReadOnlyRoot := eq (toString (dig "readOnlyRootFilesystem" false ($v.securityContext | default dict))) "true" }}
 {{- if or (eq $mounted "readOnly") (and (not $mounted) $isReadOnlyRoot) }}
@@ -187,28 +185,44 @@ in Bitnami's values.yaml, have no effect, unless they are booleans.
 {{- end }}
 
 {{/*
-Fails for a topology spread constraint and an anti-affinity that select pods by a label that metrics-server's have and these do
-not: they would have no effect, unless metrics-server runs beside.
+Fails for a topology spread constraint with labels that these pods do not have: it would replace that of the chart, and have no
+effect. An anti-affinity, and expressions, may select other pods on purpose, so they only fail for a label of metrics-server.
 */}}
 {{- define "kube-vitals.validateSelectors" -}}
-{{- $labels := merge (include "kube-vitals.selectorLabels" . | fromYaml) (.Values.podLabels | default dict) }}
-{{- $selectors := list }}
-{{- range .Values.topologySpreadConstraints }}{{ $selectors = append $selectors .labelSelector }}{{ end }}
+{{- range .Values.topologySpreadConstraints }}
+{{- include "kube-vitals.validateSelector" (dict "root" $ "selector" .labelSelector "pattern" "") }}
+{{- end }}
 {{- $anti := dig "podAntiAffinity" nil (.Values.affinity | default dict) | default dict }}
-{{- range $anti.requiredDuringSchedulingIgnoredDuringExecution }}{{ $selectors = append $selectors .labelSelector }}{{ end }}
-{{- range $anti.preferredDuringSchedulingIgnoredDuringExecution }}
-{{- $selectors = append $selectors (.podAffinityTerm | default dict).labelSelector }}
+{{- $terms := $anti.requiredDuringSchedulingIgnoredDuringExecution | default list }}
+{{- range $anti.preferredDuringSchedulingIgnoredDuringExecution }}{{ $terms = append $terms .podAffinityTerm }}{{ end }}
+{{- range compact $terms }}
+{{- include "kube-vitals.validateSelector" (dict "root" $ "selector" .labelSelector "pattern" "metrics-server$") }}
 {{- end }}
-{{- range compact $selectors }}
+{{- end }}
+
+{{/*
+Fails if a label selector requires a label that these pods do not have. Takes a dict of root ($), selector, and pattern, which
+values of matchLabels match.
+*/}}
+{{- define "kube-vitals.validateSelector" -}}
+{{- $labels := merge (include "kube-vitals.selectorLabels" .root | fromYaml) (.root.Values.podLabels | default dict) }}
+{{- $selector := .selector | default dict }}
 {{- $wanted := dict }}
-{{- range $key, $value := .matchLabels }}{{ $_ := set $wanted $key (list $value) }}{{ end }}
-{{- range .matchExpressions }}{{ if eq .operator "In" }}{{ $_ := set $wanted .key .values }}{{ end }}{{ end }}
-{{- range $key, $values := $wanted }}
-{{- if and (has "metrics-server" $values) (not (has (get $labels $key) $values)) }}
-{{- $cure := printf "select app.kubernetes.io/name: %s there" (get $labels "app.kubernetes.io/name") }}
-{{- if eq $key "app.kubernetes.io/name" }}{{ $cure = printf "set nameOverride=metrics-server, or %s" $cure }}{{ end }}
-{{- fail (printf "topologySpreadConstraints or affinity select pods with the label %s=metrics-server, which these pods do not have: %s" $key $cure) }}
+{{- range $key, $value := $selector.matchLabels }}
+{{- if regexMatch $.pattern (toString $value) }}{{ $_ := set $wanted $key (list $value) }}{{ end }}
 {{- end }}
+{{- range $selector.matchExpressions }}
+{{- if and (eq .operator "In") (regexMatch "metrics-server(,|$)" (join "," .values)) }}
+{{- $_ := set $wanted .key .values }}
+{{- end }}
+{{- end }}
+{{- range $key, $values := $wanted }}
+{{- if not (has (get $labels $key) $values) }}
+{{- $cure := printf "select app.kubernetes.io/name: %s there" (get $labels "app.kubernetes.io/name") }}
+{{- if and (eq $key "app.kubernetes.io/name") (has "metrics-server" $values) (contains "metrics-server" $.root.Release.Name) }}
+{{- $cure = printf "set nameOverride=metrics-server, or %s" $cure }}
+{{- end }}
+{{- fail (printf "topologySpreadConstraints or affinity select pods with the label %s=%s, which these pods do not have: %s" $key (join "," $values) $cure) }}
 {{- end }}
 {{- end }}
 {{- end }}
