@@ -10,8 +10,12 @@ single value are in values.schema.json.
 {{- $tlsType := include "kube-vitals.tlsType" . }}
 {{- $repository := include "kube-vitals.repository" . }}
 {{- $tag := $v.image.tag | default "" }}
-{{- if regexMatch "metrics-?server[^/]*$" $repository }}
-{{- fail (printf "image.repository=%s is the image of metrics-server: remove image.repository and image.tag, or set both to those of kube-vitals in your mirror" $repository) }}
+{{- $theirs := regexMatch "metrics[-_]?server[^/]*$" $repository | ternary $repository "" }}
+{{- if and (not $theirs) (regexMatch "metrics[-_]?server" $tag) }}
+{{- $theirs = printf "%s with image.tag=%s" $repository $tag }}
+{{- end }}
+{{- if $theirs }}
+{{- fail (printf "image.repository=%s is the image of metrics-server: remove image.repository and image.tag, or set both to those of kube-vitals in your mirror" $theirs) }}
 {{- end }}
 {{- /* Only the tags of this repository are known. 0.1 does not read the environment variables that this chart sets. */}}
 {{- $release := printf "^v?%s[.]" (regexFind "^[0-9]+[.][0-9]+" .Chart.AppVersion | replace "." "[.]") }}
