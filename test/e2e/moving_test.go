@@ -77,6 +77,12 @@ func (c *movingCluster) testKustomize(t *testing.T) {
 	access, _, _ := strings.Cut(other.access(), "---\napiVersion: v1\nkind: Service\n")
 	old := access + "---\n" + metricsServerManifest + "---\n" + other.apiService()
 	must(t, c.Apply(t.Context(), old))
+	// A new release whose objects would have the names of those.
+	_, err := c.Run(t.Context(), binaries.Helm, "install", "vitals", c.Chart, inNamespace,
+		"--set=image.tag=dev,fullnameOverride=metrics-server,apiService.create=false")
+	if err == nil || !strings.Contains(err.Error(), "remove fullnameOverride or set another one") {
+		t.Errorf("got error %v, want one about fullnameOverride", err)
+	}
 	container := func(step, want string) {
 		t.Helper()
 		got := c.kubectl(t, "get", "deployment", "metrics-server", inNamespace, "--output=jsonpath="+ofDeployment)

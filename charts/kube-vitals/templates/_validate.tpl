@@ -277,7 +277,11 @@ APIServices nor RBAC may have permissions in one namespace only, and lookup fail
 {{- $reachable := dict "app.kubernetes.io/name" $nameLabel "app.kubernetes.io/instance" .Release.Name }}
 {{- $object := printf "Deployment %s/%s" $deployment.metadata.namespace $deployment.metadata.name }}
 {{- if or (ne (toJson $labels) (toJson $reachable)) $deployment.spec.selector.matchExpressions }}
-{{- fail (printf "%s exists, and no value of this chart results in its selector, which is immutable: install kube-vitals in a release of another name beside it (docs/moving-from-metrics-server.md)" $object) }}
+{{- $cure := "install kube-vitals in a release of another name beside it" }}
+{{- if .Values.fullnameOverride }}
+{{- $cure = "remove fullnameOverride or set another one, and install kube-vitals in a release of its own beside it" }}
+{{- end }}
+{{- fail (printf "%s exists, and no value of this chart results in its selector, which is immutable: %s (docs/moving-from-metrics-server.md)" $object $cure) }}
 {{- end }}
 {{- if ne $namespace $deployment.metadata.namespace }}
 {{- $set = prepend $set (printf "namespaceOverride=%s" $deployment.metadata.namespace) }}
