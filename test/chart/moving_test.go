@@ -54,7 +54,8 @@ func TestMovingValues(t *testing.T) {
 			deployment: {pod + "volumes.0.secret.secretName": "metrics-server-cert"}},
 		"tls-default": {beta: {"spec.insecureSkipTLSVerify": true}, servingSecret: nil,
 			deployment: {pod + "volumes.0.emptyDir.medium": "Memory"}},
-		"addon-resizer-off": {deployment: {pod + "containers.1": nil}},
+		"addon-resizer-off":  {deployment: {pod + "containers.1": nil}},
+		"addon-resizer-null": {deployment: {pod + "containers.1": nil}},
 		"metrics": {monitor: {labels + "release": "prometheus", "spec.endpoints.0.interval": "30s",
 			"spec.endpoints.0.scrapeTimeout": "5s", "spec.endpoints.0.relabelings.0.replacement": "a",
 			"spec.endpoints.0.metricRelabelings.0.action": "drop", "spec.endpoints.0.bearerTokenFile": nil}},
@@ -177,6 +178,7 @@ func TestMovingValues(t *testing.T) {
 			monitor:                               {labels + "team": "prometheus"},
 			"Certificate kube-system/kube-vitals": {labels + "team": "certificates"}},
 		"selectors": {deployment: {pod + "topologySpreadConstraints.1.topologyKey": "kubernetes.io/hostname"}},
+		"stable":    {deployment: {arg + "4": "--kubelet-insecure-tls", pod + "containers.1": nil}},
 	}
 	for _, name := range names(t, "values") {
 		t.Run(name, func(t *testing.T) {
