@@ -1,8 +1,8 @@
 # The image of kube-vitals: one static binary, CA roots, licenses and an empty /tmp, built from scratch.
 #
 # Build arguments:
-#   BUILD_IMAGE  the image to build in: the Go version in go.mod, a POSIX shell and CA roots. The digest, of
-#                the index of all platforms, makes the build reproducible.
+#   BUILD_IMAGE  the image to build in: the Go version in go.mod, a POSIX shell and CA roots. The digest is
+#                that of the index of all platforms.
 #   BASE_IMAGE   the image to add the binary to; it may be empty
 #   GOPROXY      the Go module proxy
 #   LDFLAGS      flags of the Go linker, which set the version that the binary prints

@@ -16,8 +16,15 @@ arguments=(--platform "${PLATFORMS:-$platforms}" --build-arg "LDFLAGS=$LDFLAGS" 
 if [ "$builder" = docker ]; then
   docker buildx version >/dev/null 2>&1 ||
     { echo "docker has no plugin buildx: install it (Debian: docker-buildx), or set BUILDER=buildah or podman" >&2; exit 1; }
+  SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || true)
+  export SOURCE_DATE_EPOCH # the time of the image and of its files
   output=(--load)
-  [ -z "${PUSH:-}" ] || output=(--push --provenance=mode=max --sbom=true)
+  if [ -n "${PUSH:-}" ]; then
+    # The driver docker unpacks the image, and then rejects other times of its files.
+    driver=$(docker buildx inspect | awk '/^Driver:/ {print $2}') rewrite=,rewrite-timestamp=true
+    [ "$driver" != docker ] || rewrite=''
+    output=(--output "type=image,push=true$rewrite" --provenance=mode=max --sbom=true)
+  fi
   docker buildx build "${output[@]}" "${arguments[@]}" --tag "$image" .
 else # --manifest adds to an existing manifest, and older versions do not set BUILDPLATFORM
   "$builder" manifest rm "$image" 2>/dev/null || true
