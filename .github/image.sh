@@ -23,7 +23,8 @@ if [ "$builder" = docker ]; then
     # The driver docker unpacks the image, and then rejects other times of its files.
     driver=$(docker buildx inspect | awk '/^Driver:/ {print $2}') rewrite=,rewrite-timestamp=true
     [ "$driver" != docker ] || rewrite=''
-    output=(--output "type=image,push=true$rewrite" --provenance=mode=max --sbom=true)
+    scanner=docker/buildkit-syft-scanner:1.12.0@sha256:ae4f3b554449e7e25548e7d8ccc029d17357348e30c6e3df01b92bc93654d6a9
+    output=(--output "type=image,push=true$rewrite" --provenance=mode=max --attest "type=sbom,generator=$scanner")
   fi
   docker buildx build "${output[@]}" "${arguments[@]}" --tag "$image" .
 else # --manifest adds to an existing manifest, and older versions do not set BUILDPLATFORM
