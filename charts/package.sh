@@ -21,6 +21,8 @@ tag=v$version suffix=:v$version
 [ -z "$digest" ] || { tag='' suffix=@$digest; }
 set_end Chart.yaml '      image: ghcr.io/kube-vitals/kube-vitals' "$suffix"
 [ -z "$tests" ] || set_end values.yaml '    tag: v1[0-9.]*' "@$tests"
+# Artifact Hub shows the README, but has no files of the repository.
+sed -i "s|](\.\./\.\./|](https://github.com/kube-vitals/kube-vitals/blob/v$version/|g" $copy/README.md
 "$helm" package $copy --destination build/chart --version "$version" --app-version "$version"
 # Helm writes the current time into the archive, so tar packs it again with the time of the commit.
 tar -C build/chart --extract --touch --file "build/chart/kube-vitals-$version.tgz" --one-top-level=packaged

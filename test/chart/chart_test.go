@@ -965,7 +965,8 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// TestPackage checks that a release installs its image by digest, unless the values have a tag.
+// TestPackage checks that a release installs its image by digest, unless the values have a tag, and that links of its
+// README lead to pages.
 func TestPackage(t *testing.T) {
 	folder, program := t.TempDir(), "helm"
 	digest, tests := "sha256:"+strings.Repeat("1", 64), "sha256:"+strings.Repeat("2", 64)
@@ -982,7 +983,7 @@ cd "$FOLDER"
 git init --quiet . && git -c user.name=a -c user.email=a@b.example commit --quiet --allow-empty -m a
 charts/package.sh
 cat build/kube-vitals.yaml build/images.txt
-tar --extract --to-stdout --file build/kube-vitals-*.tgz kube-vitals/Chart.yaml`
+tar --extract --to-stdout --file build/kube-vitals-*.tgz kube-vitals/Chart.yaml kube-vitals/README.md`
 	packaging := exec.CommandContext(t.Context(), "bash", "-c", script)
 	packaging.Env = append(os.Environ(), "FOLDER="+folder, "HELM="+program, "VERSION=v0.2.3-4-gabc", "DIGEST="+digest,
 		"TESTS_DIGEST="+tests)
@@ -993,7 +994,8 @@ tar --extract --to-stdout --file build/kube-vitals-*.tgz kube-vitals/Chart.yaml`
 	const repository = "ghcr.io/kube-vitals/kube-vitals"
 	image := repository + "@" + digest
 	for _, want := range []string{`image: "` + image + "\"\n", "\n" + image + "\n",
-		"registry.k8s.io/kubectl:v1.36.3@" + tests + "\n", `artifacthub.io/prerelease: "true"`} {
+		"registry.k8s.io/kubectl:v1.36.3@" + tests + "\n", `artifacthub.io/prerelease: "true"`,
+		"](https://github.com/kube-vitals/kube-vitals/blob/v0.2.3-4-gabc/docs/install.md#sizing)"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}
