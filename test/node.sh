@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A cluster with a real node: the kubelet and kube-proxy of a version of Kubernetes, built from its Go modules, and
-# containerd, beside the control plane of the tests. All of it runs in a network namespace. It needs root on Debian or
+# containerd or CRI-O, beside the control plane of the tests. All of it runs in a network namespace. It needs root on Debian or
 # Ubuntu without another kubelet, Go, and `make build plugin programs`.
 #
 #   test/node.sh up VERSION    such as 1.33.13: build (some minutes, once), start, and wait until the node is ready
@@ -9,9 +9,9 @@
 #   test/node.sh kubectl ...   kubectl for this cluster
 #   test/node.sh down          end it, and delete its state
 #
-# CONTAINERD=VERSION, such as 2.4.2: built from its module, instead of Debian's. KUBELET_CERT=self: the kubelet signs
-# its own certificate, as with kubeadm; `try --set kubelet.tls=pin` then. NODE_DIR: the folder of its state. The logs
-# are in NODE_DIR/log.
+# CONTAINERD=VERSION, such as 2.4.2: built from its module, instead of Debian's. CRIO=VERSION, such as 1.36.3: CRI-O,
+# built from its module with gcc. KUBELET_CERT=self: the kubelet signs its own certificate, as with kubeadm;
+# `try --set kubelet.tls=pin` then. NODE_DIR: the folder of its state. The logs are in NODE_DIR/log.
 set -euo pipefail
 script=$(realpath "$0")
 state=$(realpath --canonicalize-missing "${NODE_DIR:-/tmp/kube-vitals-node}")
@@ -19,12 +19,14 @@ cd "$(dirname "$script")/.."
 pki=$state/pki
 programs=$PWD/bin/controlplane
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/kube-vitals
-export PATH=$state/runtime:$PATH # build_containerd
+export PATH=$state/runtime:$PATH # build_containerd, build_crio
+crio_socket=/run/crio/crio.sock # cAdvisor and the kubelet know CRI-O by this path only
 namespace=kube-vitals
 address=10.200.0.1 # of the node and of the API server
 
 say() { echo "node.sh: $*" >&2; }
 kubectl() { "$programs/kubectl" --kubeconfig="$state/admin.kubeconfig" "$@"; }
+uses_crio() { [ -x "$state/runtime/crio" ]; }
 containers() { ctr --address "$state/containerd.sock" --namespace k8s.io "$@"; }
 
 # await TEXT COMMAND...: repeat a command for up to two minutes until it succeeds.
@@ -41,12 +43,15 @@ await() {
 
 install_packages() {
   local wanted=(conntrack containernetworking-plugins iproute2 iptables openssl procps runc)
-  [ -n "${CONTAINERD:-}" ] || wanted+=(containerd)
+  if [ -n "${CRIO:-}" ]; then wanted+=(conmon gcc libc6-dev skopeo); elif [ -z "${CONTAINERD:-}" ]; then wanted+=(containerd); fi
   dpkg --status "${wanted[@]}" >/dev/null 2>&1 && return
   say "installing ${wanted[*]}"
   apt-get update -qq >/dev/null
   apt-get install --yes --no-remove -qq "${wanted[@]}" >/dev/null
 }
+
+# module PATH@VERSION: its folder.
+module() { (cd "$state" && go mod download -json "$1") | sed -n 's/.*"Dir": "\(.*\)".*/\1/p'; }
 
 # build_containerd VERSION: of major version 2, with its own go.sum.
 build_containerd() {
@@ -55,10 +60,22 @@ build_containerd() {
   ln -sfn "$out" "$state/runtime"
   if [ -x "$out/containerd" ] && [ -x "$out/containerd-shim-runc-v2" ] && [ -x "$out/ctr" ]; then return; fi
   say "building containerd $1"
-  folder=$(cd "$state" && go mod download -json "github.com/containerd/containerd/v2@v$1" |
-    sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
+  folder=$(module "github.com/containerd/containerd/v2@v$1")
   CGO_ENABLED=0 go build -C "$folder" -trimpath -buildvcs=false -o "$out/" -ldflags '-s -w' \
     ./cmd/containerd ./cmd/containerd-shim-runc-v2 ./cmd/ctr
+}
+
+# build_crio VERSION: with its own go.sum, and without seccomp and AppArmor.
+build_crio() {
+  local out=$cache/crio-$1 folder
+  mkdir -p "$out"
+  ln -sfn "$out" "$state/runtime"
+  if [ -x "$out/crio" ] && [ -x "$out/pinns" ]; then return; fi
+  say "building CRI-O $1"
+  folder=$(module "github.com/cri-o/cri-o@v$1")
+  CGO_ENABLED=1 go build -C "$folder" -trimpath -buildvcs=false -o "$out/" -ldflags '-s -w' \
+    -tags 'containers_image_openpgp containers_image_ostree_stub exclude_graphdriver_btrfs' ./cmd/crio
+  gcc -Os -static -o "$out/pinns" "$folder"/pinns/src/*.c
 }
 
 # build_node VERSION: k8s.io/kubernetes finds its staging modules in a folder of its own. Other modules get those that
@@ -166,12 +183,40 @@ state = "$state/run/containerd"
     bin_dir = "/usr/lib/cni"
     conf_dir = "$state/cni"
 END
+  echo '{"default": [{"type": "insecureAcceptAnything"}]}' >"$state/policy.json"
+  cat >"$state/crio.conf" <<END
+[crio]
+root = "$state/crio"
+runroot = "$state/run/crio"
+log_dir = "$state/log/crio"
+version_file = "$state/run/crio-version"
+clean_shutdown_file = "$state/run/crio-clean"
+[crio.api]
+listen = "$crio_socket"
+[crio.runtime]
+cgroup_manager = "cgroupfs"
+conmon_cgroup = "pod"
+container_attach_socket_dir = "$state/run/crio-attach"
+container_exits_dir = "$state/run/crio-exits"
+default_runtime = "runc"
+namespaces_dir = "$state/run/namespaces"
+[crio.runtime.runtimes.runc]
+monitor_cgroup = "pod"
+runtime_root = "$state/run/runc"
+[crio.image]
+pause_image = "docker.io/local/busybox:1"
+pause_command = "/bin/sleep 2147483647"
+signature_policy = "$state/policy.json"
+[crio.network]
+network_dir = "$state/cni"
+plugin_dirs = ["/usr/lib/cni"]
+END
   cat >"$state/kubelet.yaml" <<END
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: $pki/ca.crt}}
 authorization: {mode: Webhook}
-containerRuntimeEndpoint: unix://$state/containerd.sock
+containerRuntimeEndpoint: unix://$(uses_crio && echo "$crio_socket" || echo "$state/containerd.sock")
 cgroupDriver: cgroupfs
 cgroupRoot: /
 failSwapOn: false
@@ -230,7 +275,12 @@ END
   echo "[{\"Config\": \"config.json\", \"RepoTags\": [\"docker.io/local/$name\"], \"Layers\": [\"layer.tar\"]}]" \
     >"$work/manifest.json"
   tar -C "$work" -cf "$work/image.tar" manifest.json config.json layer.tar
-  containers images import "$work/image.tar" >/dev/null
+  if uses_crio; then
+    skopeo --insecure-policy copy --quiet "docker-archive:$work/image.tar" \
+      "containers-storage:[overlay@$state/crio+$state/run/crio]docker.io/local/$name"
+  else
+    containers images import "$work/image.tar" >/dev/null
+  fi
   rm -rf "$work"
 }
 
@@ -239,9 +289,14 @@ up() {
     say "a kubelet runs already: end it first, with \`test/node.sh down\` if it is that of this script"
     exit 1
   fi
+  if [ -n "${CRIO:-}" ] && [ -d /sys/fs/cgroup/memory ] && [ ! -d /sys/fs/cgroup/hugetlb ]; then
+    say "CRI-O needs this cgroup: mkdir /sys/fs/cgroup/hugetlb && mount -t cgroup -o hugetlb cgroup /sys/fs/cgroup/hugetlb"
+    exit 1
+  fi
   install_packages
   mkdir -p "$state"
   [ -z "${CONTAINERD:-}" ] || build_containerd "$CONTAINERD"
+  [ -z "${CRIO:-}" ] || build_crio "$CRIO"
   build_node "$1"
   make_certificates
   make_network
@@ -266,8 +321,13 @@ up() {
     --service-account-private-key-file="$pki/tokens.key" \
     --cluster-signing-cert-file="$pki/ca.crt" --cluster-signing-key-file="$pki/ca.key"
   start scheduler "$programs/kube-scheduler" --kubeconfig="$state/scheduler.kubeconfig" --leader-elect=false
-  start containerd containerd --config "$state/containerd.toml"
-  await containerd containers version
+  if uses_crio; then
+    start crio crio --config "$state/crio.conf" --config-dir "$state/crio.conf.d"
+    await CRI-O crio status --socket "$crio_socket" info
+  else
+    start containerd containerd --config "$state/containerd.toml"
+    await containerd containers version
+  fi
   # The package cannot be installed beside busybox.
   (cd "$state" && apt-get download -qq busybox-static >/dev/null && dpkg-deb --extract busybox-static_*.deb busybox)
   load busybox:1 "$state/busybox/bin/busybox" /bin/sleep 2147483647
@@ -301,7 +361,7 @@ down() {
     say "there is nothing in $state"
     exit 1
   fi
-  if [ -S "$state/containerd.sock" ]; then
+  if runs kubelet; then
     kubectl delete pods --all --all-namespaces --grace-period=0 --force --wait=false >/dev/null 2>&1 || true
     sleep 5
   fi
@@ -311,7 +371,12 @@ down() {
     sleep 1
     for container in $(containers containers list --quiet); do containers containers rm "$container" || true; done
   fi
-  for name in proxy scheduler controllers apiserver etcd containerd; do stop "$name"; done
+  if uses_crio; then
+    for container in $(runc --root "$state/run/runc" list --quiet); do
+      runc --root "$state/run/runc" delete --force "$container" || true
+    done
+  fi
+  for name in proxy scheduler controllers apiserver etcd containerd crio; do stop "$name"; done
   awk -v state="$state/" 'index($2, state) == 1 {print $2}' /proc/mounts | sort -r | xargs -r umount --lazy
   remove_network
   rm -rf "$state"
