@@ -94,7 +94,7 @@ func (o *options) command() *cobra.Command {
 			RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), examine) }}
 		flags := cmd.Flags()
 		flags.StringVarP(&o.config.Namespace, "namespace", "n", "",
-			"the namespace of kube-vitals (default: found by the APIServices; of preflight: kube-system)")
+			"the namespace of kube-vitals (default: found by the APIServices, or chosen by preflight)")
 		flags.DurationVar(&o.config.Timeout, "timeout", 10*time.Second, "the timeout of each request")
 		flags.StringVarP(&o.output, "output", "o", "text", "the format of the output: text or json")
 		flags.BoolVarP(&o.all, "all", "v", false, "print the names of all affected objects, not only the first 10")

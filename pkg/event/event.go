@@ -52,7 +52,7 @@ const (
 	// interval: a restart of a kubelet takes seconds. If requests last until their timeout, the second failure ends
 	// half of the maximum age after the first one, about when the metrics expire; else the event is older than that.
 	minFailures = 2
-	// minRepeated is the number of samples in a row above the capacity before that is reported.
+	// minRepeated is the number of failures in a row for another reason before a node is reported again.
 	minRepeated = 3
 	// holdIntervals is the maximum number of intervals that the event of a node is held back if so
 	// many nodes fail for its reason that the Deployment may have to be reported instead.

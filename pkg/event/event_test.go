@@ -522,6 +522,19 @@ func TestFloodDuringOutage(t *testing.T) {
 	})
 }
 
+// TestSecondTimeout reports a kubelet that hangs after its second failure: the third one is half a minute later.
+func TestSecondTimeout(t *testing.T) {
+	run(t, 0, func(c *cluster) {
+		c.mu.Lock()
+		c.made = []health.Node{{Name: "n1", UID: "uid-n1", Attempts: health.Attempts{
+			Reason: reason.Timeout, Failures: 2, FailingSince: time.Now().Add(-2 * interval),
+		}}}
+		c.mu.Unlock()
+		c.pass(interval)
+		c.want("n1 MetricsUnavailable timeout x1")
+	})
+}
+
 // TestCapacityTooLow has a node whose own counter exceeds the capacity in its status, also while it fails.
 func TestCapacityTooLow(t *testing.T) {
 	run(t, 3, func(c *cluster) {

@@ -73,7 +73,7 @@ func (c *Client) FetchStorage(
 	return c.fetch(ctx, node, storageQuery, receive)
 }
 
-// patience is how long, in SlowTimeouts, requests after a slow one may last as long. A loaded kubelet often responds
+// patience is how long a kubelet counts as slow after a slow request, in SlowTimeouts. A loaded kubelet often responds
 // fast in between.
 const patience = 2
 

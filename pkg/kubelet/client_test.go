@@ -59,6 +59,9 @@ func TestFetch(t *testing.T) {
 						t.Errorf("got At %v, want from %v to %v", got.At.Time(), before.Time(), after.Time())
 					}
 					want.Sent, want.At, want.Date, want.Dated = got.Sent, got.At, got.Date, got.Dated
+					if got.Sent > got.Dated || got.Dated > got.At {
+						t.Errorf("sent at %d, dated at %d, and the body began at %d", got.Sent, got.Dated, got.At)
+					}
 					if err := decode(&want); err != nil {
 						t.Fatal(err)
 					}

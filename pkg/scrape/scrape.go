@@ -276,9 +276,9 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 		p.missesKubeletRate = p.missesKubeletRate && !timing.Slow // a late summary does not repeat the samples
 		if p.missesKubeletRate && !t.summaryFetched {
 			t.summaryFetched = true
-			requested := time.Now()
-			p = s.fetchSummary(ctx, t, p)
-			took += time.Since(requested)
+			var more time.Duration
+			p, more = s.fetchSummary(ctx, t, p)
+			took += more
 		} else {
 			t.summaryFetched = p.missesKubeletRate
 		}
@@ -290,17 +290,18 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 }
 
 // fetchSummary fetches and stores the kubelet-reported rates of a node. It returns the plan for
-// what is still missing then, or p if there is no summary.
-func (s *Scraper) fetchSummary(ctx context.Context, t *target, p plan) plan {
+// what is still missing then, and how long the request took; if there is no summary, p and 0.
+func (s *Scraper) fetchSummary(ctx context.Context, t *target, p plan) (plan, time.Duration) {
 	name, start := t.node.Load().Name, time.Now()
-	_, err := s.fetchAndPut(ctx, t, s.Fetcher.FetchSummary, func(r *usage.Scrape) {
+	timing, err := s.fetchAndPut(ctx, t, s.Fetcher.FetchSummary, func(r *usage.Scrape) {
 		p = newPlan(s.Sink.PutSummary(name, r), r.At, s.MinWindow)
 	})
 	if ctx.Err() != nil {
-		return p
+		return p, 0
 	}
 	t.unlessDeleted(func() { s.Observer.Summarized(err) })
 	if err != nil {
+		timing.Took = 0 // the next scrape does not wait for it once more
 		if p.wait > 0 { // since the samples arrived, before the summary was requested
 			p.wait = max(1, p.wait-time.Since(start))
 		}
@@ -309,7 +310,7 @@ func (s *Scraper) fetchSummary(ctx context.Context, t *target, p plan) plan {
 				"(logged once, for the first such node)", "node", name, "err", reason.Of(err).Describe().Explain(err))
 		})
 	}
-	return p
+	return p, timing.Took
 }
 
 // fetchAndPut calls a method of the Fetcher. It sets the node's capacity in the response and passes it to put,

@@ -19,6 +19,7 @@ type simNode struct {
 	stuck     time.Duration // the time of the last samples, which it repeats; 0: never
 	newStart  time.Duration // when a second container starts, with a load of 1 core; 0: never
 	took      time.Duration // from the request to the response, which it sends at once
+	bodyAfter time.Duration // from the headers to the body
 }
 
 // sampling is how often samples are taken, and how often they are scraped.
@@ -83,7 +84,8 @@ func (n *simNode) scrape(real time.Duration) *usage.Scrape {
 		s.Containers = append(s.Containers, of("q/a", n.newSample(real)))
 	}
 	if !n.dateless {
-		s.Date = cut(n.clock(real - 10*time.Millisecond))
+		s.Date = cut(n.clock(real - n.bodyAfter - 10*time.Millisecond))
+		s.Dated = t0.Add(real - n.bodyAfter)
 	}
 	return s
 }
@@ -261,7 +263,10 @@ func TestTwoClockSteps(t *testing.T) { // rule 3
 func TestExpiryByOurClock(t *testing.T) { // rules 2, 3, 8
 	const last = 45 * time.Second
 	for _, ahead := range []float64{-3600, -75, -20, -3, 0, 3, 20, 600, 24 * 3600} {
-		for kubelet, n := range map[string]simNode{"": {}, "dateless": {dateless: true}, "slow": {took: 25 * time.Second}} {
+		for kubelet, n := range map[string]simNode{
+			"": {}, "dateless": {dateless: true}, "slow": {took: 25 * time.Second},
+			"headers first": {took: 25 * time.Second, bodyAfter: 20 * time.Second},
+		} {
 			tooEarly := 1100 * time.Millisecond
 			if n.took > 0 {
 				tooEarly = 3100 * time.Millisecond

@@ -81,12 +81,14 @@ type nodes struct {
 	all           int            // 0: they could not be read
 	distributions map[string]int // number of nodes
 	kinds         map[string]bool
-	sample        []string // names of those whose kubelets are examined: the first ones, and one of each other kind
+	sample        []sampledNode // whose kubelets are examined: the first ones, and one of each other kind
 	schedulable   int
 	controlPlanes int             // that accept a pod with the toleration
 	cordoned      []string        // that would accept the pod otherwise
 	taints        map[string]bool // of Linux nodes where an ordinary pod cannot run
 }
+
+type sampledNode struct{ name, distribution string }
 
 func (n *nodes) add(node *corev1.Node) {
 	n.all++
@@ -98,7 +100,7 @@ func (n *nodes) add(node *corev1.Node) {
 	info := node.Status.NodeInfo
 	kind := strings.Join([]string{info.KubeletVersion, info.OSImage, name}, "\n")
 	if len(n.sample) < maxSample/2 || !n.kinds[kind] && len(n.sample) < maxSample {
-		n.sample = append(n.sample, node.Name)
+		n.sample = append(n.sample, sampledNode{node.Name, name})
 	}
 	n.kinds[kind] = true
 	if node.Labels[corev1.LabelOSStable] != "linux" {

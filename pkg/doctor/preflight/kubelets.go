@@ -30,7 +30,11 @@ func (p *preflight) checkKubelets(ctx context.Context, c doctor.Check) []doctor.
 	reads.Wait()
 	groups := doctor.Groups{}
 	for i, result := range results {
-		groups.Add(result[0].Reason, sample[i], func() []doctor.Check { return result })
+		problem := result[0].Reason
+		if result[0].Status == doctor.Failed {
+			problem += ", " + talos
+		}
+		groups.Add(problem, sample[i].name, func() []doctor.Check { return result })
 	}
 	p.verified = groups[""] != nil && len(groups) == 1
 	p.selfSigned = groups[string(reason.TLSSelfSigned)] != nil
@@ -39,16 +43,16 @@ func (p *preflight) checkKubelets(ctx context.Context, c doctor.Check) []doctor.
 	})
 }
 
-func (p *preflight) checkKubelet(ctx context.Context, c doctor.Check, node string) []doctor.Check {
+func (p *preflight) checkKubelet(ctx context.Context, c doctor.Check, node sampledNode) []doctor.Check {
 	var config struct {
 		Kubelet *struct {
 			ServerTLSBootstrap             bool
 			TLSCertFile, TLSPrivateKeyFile string
 		} `json:"kubeletconfig"`
 	}
-	err := doctor.Get(ctx, p.kube, "/api/v1/nodes/"+node+"/proxy/configz", &config)
+	err := doctor.Get(ctx, p.kube, "/api/v1/nodes/"+node.name+"/proxy/configz", &config)
 	if err == nil && config.Kubelet == nil {
-		err = fmt.Errorf("the kubelet of node %q does not show its configuration", node)
+		err = fmt.Errorf("the kubelet of node %q does not show its configuration", node.name)
 	}
 	switch {
 	case err != nil:
@@ -68,7 +72,7 @@ func (p *preflight) checkKubelet(ctx context.Context, c doctor.Check, node strin
 			"they have certificates of their own (tlsCertFile), and the API does not show who signed them")
 	}
 	c.URL = reason.TLSSelfSigned.URL()
-	if p.distribution == talos {
+	if node.distribution == talos {
 		return c.Fail(doctor.Problem{Reason: string(reason.TLSSelfSigned),
 			Cure: "let the cluster sign their certificates before the installation: docs/distributions.md#talos"},
 			"they sign their own certificates, with a new key at each start, so that pinned keys would not last")

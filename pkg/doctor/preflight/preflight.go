@@ -7,6 +7,7 @@ package preflight
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -54,7 +55,7 @@ type preflight struct {
 	presets      []string
 	values       []string // of the chart, as helm --set reads them
 	verified     bool     // the cluster's CA has signed the certificates of all examined kubelets
-	selfSigned   bool     // some of them have signed their own
+	selfSigned   bool     // some of them have signed their own, and keep them
 	server       doctor.Server
 	release      *helmRelease // of kube-vitals; nil: it is not installed
 	v1beta1Free  bool         // for kube-vitals, so the values of a preset for a provider's server do not fit
@@ -86,7 +87,7 @@ func Examine(ctx context.Context, c doctor.Config) (*doctor.Report, error) {
 func (p *preflight) checkInstall(ctx context.Context, c doctor.Check) []doctor.Check {
 	values := slices.Clone(p.values)
 	switch { // what was seen counts more than what is usual for the distribution
-	case p.selfSigned && p.distribution != talos:
+	case p.selfSigned:
 		values = append(values, pin)
 	case p.verified && len(p.nodes.sample) == p.nodes.all: // pins do no harm where a CA has signed
 		values = slices.DeleteFunc(values, func(value string) bool { return value == pin })
@@ -103,7 +104,8 @@ func (p *preflight) checkInstall(ctx context.Context, c doctor.Check) []doctor.C
 			cmp.Or(strings.Join(values, ", "), "the default ones")
 	}
 	if p.distribution == openShift || p.distribution == gardener {
-		cure = "copy the CA of kubelets first, as docs/distributions.md#" + p.distribution + " shows\n" + cure
+		cure = fmt.Sprintf("copy the CA of kubelets into the namespace %s first, as docs/distributions.md#%s shows\n%s",
+			p.namespace(), p.distribution, cure)
 	}
 	if p.nodes.all == 0 {
 		return c.Warn(doctor.Problem{Reason: incomplete, Cure: cure},
@@ -122,6 +124,18 @@ func (p *preflight) checkInstall(ctx context.Context, c doctor.Check) []doctor.C
 // released matches the versions whose chart and image are published.
 var released = regexp.MustCompile(`^v\d+\.\d+\.\d+$`)
 
+// namespace returns that of kube-vitals, which may not exist yet.
+func (p *preflight) namespace() string {
+	namespace := p.Namespace
+	switch {
+	case p.release != nil:
+		namespace = p.release.namespace
+	case p.distribution == openShift || p.distribution == gardener: // they restrict pods in kube-system
+		namespace = cmp.Or(namespace, "kube-vitals")
+	}
+	return command.Name(cmp.Or(namespace, "kube-system"), "NAMESPACE")
+}
+
 // command returns that of helm, or "" if kube-vitals is installed without it. Without a release, it needs a checkout.
 func (p *preflight) command(ctx context.Context, values []string) string {
 	chart, image := "charts/kube-vitals", " --set image.repository=REGISTRY/kube-vitals,image.tag=TAG"
@@ -129,16 +143,12 @@ func (p *preflight) command(ctx context.Context, values []string) string {
 		chart = "oci://ghcr.io/kube-vitals/charts/kube-vitals --version " + strings.TrimPrefix(p.Version, "v")
 		image = ""
 	}
-	run, namespace := "helm install kube-vitals "+chart, p.Namespace
+	run, namespace := "helm install kube-vitals "+chart, p.namespace()
 	if r := p.release; r != nil && r.name == "" {
 		return ""
 	} else if r != nil {
-		run, namespace = "helm upgrade "+r.name+" "+chart+" --reset-then-reuse-values", r.namespace
+		run = "helm upgrade " + r.name + " " + chart + " --reset-then-reuse-values"
 	}
-	if p.distribution == openShift || p.distribution == gardener { // they restrict pods in kube-system
-		namespace = cmp.Or(namespace, "kube-vitals")
-	}
-	namespace = command.Name(cmp.Or(namespace, "kube-system"), "NAMESPACE")
 	run += " --namespace " + namespace + image
 	if p.release == nil { // without need, helm would fail without the permission to create it
 		if _, err := p.kube.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {

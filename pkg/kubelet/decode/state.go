@@ -39,7 +39,8 @@ func alias(b []byte) string {
 
 func (s *state) begin(dst *usage.Scrape, maxContainers int) {
 	*dst = usage.Scrape{
-		At: dst.At, Sent: dst.Sent, Date: dst.Date, Dated: dst.Dated, Containers: dst.Containers[:0], Storage: dst.Storage[:0],
+		At: dst.At, Sent: dst.Sent, Date: dst.Date, Dated: dst.Dated,
+		Containers: dst.Containers[:0], Storage: dst.Storage[:0],
 	}
 	s.dst, s.max, s.latest, s.future = dst, maxContainers, latestTime(dst), 0
 	s.scrapedAt = dst.At.ByClock(0)
