@@ -177,6 +177,8 @@ func TestMovingValues(t *testing.T) {
 			service:    {labels + "team": "metrics"}, account: {labels + "team": "platform"},
 			monitor:                               {labels + "team": "prometheus"},
 			"Certificate kube-system/kube-vitals": {labels + "team": "certificates"}},
+		"anti-affinity-beside": {deployment: {
+			pod + "affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution.0.weight": 100.0}},
 		"selectors": {deployment: {pod + "topologySpreadConstraints.1.topologyKey": "kubernetes.io/hostname"}},
 		"stable":    {deployment: {arg + "4": "--kubelet-insecure-tls", pod + "containers.1": nil}},
 	}

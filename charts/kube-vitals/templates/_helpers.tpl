@@ -152,7 +152,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $labels := dict "helm.sh/chart" $chart "app.kubernetes.io/version" .root.Chart.AppVersion
   "app.kubernetes.io/managed-by" .root.Release.Service }}
 {{- range list .root.Values.commonLabels .added }}
-{{- $labels = merge (include "kube-vitals.addedLabels" . | fromYaml) $labels }}
+{{- range $key, $value := include "kube-vitals.addedLabels" . | fromYaml }}{{ $_ := set $labels $key $value }}{{ end }}
 {{- end }}
 {{- merge (include "kube-vitals.selectorLabels" .root | fromYaml) $labels | toYaml }}
 {{- end }}

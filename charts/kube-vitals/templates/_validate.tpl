@@ -190,7 +190,8 @@ in Bitnami's values.yaml, have no effect, unless they are booleans.
 
 {{/*
 Fails for a topology spread constraint with labels that these pods do not have: it would replace that of the chart, and have no
-effect. An anti-affinity, and expressions, may select other pods on purpose, so they only fail for a label of metrics-server.
+effect. An anti-affinity, and expressions, may select other pods on purpose, so they only fail for a label of metrics-server, and
+an anti-affinity only if no other metrics-server stays.
 */}}
 {{- define "kube-vitals.validateSelectors" -}}
 {{- range .Values.topologySpreadConstraints }}
@@ -199,8 +200,10 @@ effect. An anti-affinity, and expressions, may select other pods on purpose, so 
 {{- $anti := dig "podAntiAffinity" nil (.Values.affinity | default dict) | default dict }}
 {{- $terms := $anti.requiredDuringSchedulingIgnoredDuringExecution | default list }}
 {{- range $anti.preferredDuringSchedulingIgnoredDuringExecution }}{{ $terms = append $terms .podAffinityTerm }}{{ end }}
+{{- if and .Values.apiService.create (has "v1beta1" (include "kube-vitals.apiVersions" . | fromYamlArray)) }}
 {{- range compact $terms }}
 {{- include "kube-vitals.validateSelector" (dict "root" $ "selector" .labelSelector "pattern" "metrics-server$") }}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -226,7 +229,7 @@ values of matchLabels match.
 {{- if and (eq $key "app.kubernetes.io/name") (has "metrics-server" $values) (contains "metrics-server" $.root.Release.Name) }}
 {{- $cure = printf "set nameOverride=metrics-server, or %s" $cure }}
 {{- end }}
-{{- fail (printf "topologySpreadConstraints or affinity select pods with the label %s=%s, which these pods do not have: %s" $key (join "," $values) $cure) }}
+{{- fail (printf "topologySpreadConstraints or affinity select pods with the label %s=%s, which these pods do not have: %s, or set podLabels" $key (join "," $values) $cure) }}
 {{- end }}
 {{- end }}
 {{- end }}
