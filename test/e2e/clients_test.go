@@ -137,7 +137,7 @@ func testOldKubectl(t *testing.T, kubectl string) {
 		want []string
 	}{
 		{[]string{"top", "nodes", "--selector=" + fixtureLabel}, []string{
-			"NAME CPU(cores) CPU% MEMORY(bytes) MEMORY%",
+			"NAME CPU(cores) CPU(%) MEMORY(bytes) MEMORY(%)", // as equalTables reads CPU%
 			"node-n 500m 6% 768Mi 2%", "node-s 530m 6% 1232Mi 3%",
 		}},
 		{[]string{"top", "pods", inFixture, "--sort-by=cpu"}, []string{
