@@ -49,8 +49,8 @@ const (
 	// component is the source of the events.
 	component = "kube-vitals"
 	// minFailures is the number of failures in a row before a node is reported. It must also have failed for an
-	// interval: a restart of a kubelet takes seconds. If requests last until their timeout, the second failure ends
-	// half of the maximum age after the first one, about when the metrics expire; else the event is older than that.
+	// interval: a restart of a kubelet takes seconds. If requests last until their timeout, the second one fails half
+	// of the maximum age after the first, about when the metrics expire. Otherwise the event comes before.
 	minFailures = 2
 	// minRepeated is the number of failures in a row for another reason before a node is reported again.
 	minRepeated = 3

@@ -522,7 +522,8 @@ func TestFloodDuringOutage(t *testing.T) {
 	})
 }
 
-// TestSecondTimeout reports a kubelet that hangs after its second failure: the third one is half a minute later.
+// TestSecondTimeout checks that a kubelet that hangs is reported after the second failure. The third one comes half a
+// minute later.
 func TestSecondTimeout(t *testing.T) {
 	run(t, 0, func(c *cluster) {
 		c.mu.Lock()

@@ -53,9 +53,9 @@ type Config struct {
 	// again, and for a permit to connect. If the kubelet has closed the idle connection, the second one is within it.
 	Timeout time.Duration
 
-	// SlowTimeout replaces Timeout, if it is longer, for twice its time after a slow request to the node, which took as
-	// long as Timeout or DefaultTimeout, whichever is less. A kubelet works on a request that was given up, too, and
-	// the next one would add to that.
+	// SlowTimeout replaces Timeout after a slow request to the node, if it is longer, for 2 × SlowTimeout. A request is
+	// slow if it took as long as Timeout or DefaultTimeout, whichever is less. A kubelet works on a request that was
+	// given up, too, and the next one would add to that.
 	SlowTimeout time.Duration
 
 	// MaxBodyBytes bounds a response after decompression.

@@ -33,6 +33,8 @@ func TestMovingValues(t *testing.T) {
 		monitor = "ServiceMonitor kube-system/kube-vitals"
 		labels  = "metadata.labels."
 		arg     = container + "args."
+
+		checksum = "spec.template.metadata.annotations.checksum/devices"
 	)
 	type m = map[string]any
 	tests := map[string]map[string]fields{
@@ -173,8 +175,10 @@ func TestMovingValues(t *testing.T) {
 			"spec.template.metadata.labels.a": nil, pod + "nodeSelector": m{"kubernetes.io/os": "linux"}}},
 		"host-users": {deployment: {pod + "hostUsers": false}},
 		"labels-twice": {
-			deployment: {labels + "team": "metrics", labels + `app\.kubernetes\.io/version`: "0.7.2"},
-			service:    {labels + "team": "metrics"}, account: {labels + "team": "platform"},
+			deployment: {labels + "team": "metrics", labels + `app\.kubernetes\.io/version`: "0.7.2",
+				"spec.template.metadata.annotations.team": "metrics"},
+			beta:    {`metadata.annotations.cert-manager\.io/inject-ca-from`: "kube-system/metrics-server"},
+			service: {labels + "team": "metrics"}, account: {labels + "team": "platform"},
 			monitor:                               {labels + "team": "prometheus"},
 			"Certificate kube-system/kube-vitals": {labels + "team": "certificates"}},
 		"anti-affinity-beside": {deployment: {
@@ -195,6 +199,9 @@ func TestMovingValues(t *testing.T) {
 				} else if exists {
 					objs.want(t, id, want)
 				}
+			}
+			if name == "labels-twice" && objs.value(t, deployment, checksum) == "x" {
+				t.Error("a value replaces the checksum of the devices")
 			}
 		})
 	}

@@ -229,7 +229,10 @@ values of matchLabels match.
 {{- if and (eq $key "app.kubernetes.io/name") (has "metrics-server" $values) (contains "metrics-server" $.root.Release.Name) }}
 {{- $cure = printf "set nameOverride=metrics-server, or %s" $cure }}
 {{- end }}
-{{- fail (printf "topologySpreadConstraints or affinity select pods with the label %s=%s, which these pods do not have: %s, or set podLabels" $key (join "," $values) $cure) }}
+{{- if not (hasKey (include "kube-vitals.selectorLabels" $.root | fromYaml) $key) }}
+{{- $cure = printf "%s, or set podLabels" $cure }}
+{{- end }}
+{{- fail (printf "topologySpreadConstraints or affinity select pods with the label %s=%s, which these pods do not have: %s" $key (join "," $values) $cure) }}
 {{- end }}
 {{- end }}
 {{- end }}

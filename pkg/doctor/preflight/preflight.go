@@ -129,7 +129,7 @@ func (p *preflight) namespace() string {
 	namespace := p.Namespace
 	switch {
 	case p.release != nil:
-		namespace = p.release.namespace
+		namespace = cmp.Or(p.release.namespace, p.server.Namespace)
 	case p.distribution == openShift || p.distribution == gardener: // they restrict pods in kube-system
 		namespace = cmp.Or(namespace, "kube-vitals")
 	}

@@ -890,6 +890,22 @@ func TestInstalledBeside(t *testing.T) {
 	}
 }
 
+// TestNamespaceOfTheCA checks that the CA of kubelets is copied to where kube-vitals is, however it was installed.
+func TestNamespaceOfTheCA(t *testing.T) {
+	t.Parallel()
+	kustomize, helm := label("app.kubernetes.io/name", "kube-vitals"), release("kube-vitals")
+	helm.Labels = map[string]string{"app.kubernetes.io/name": "kube-vitals", "helm.sh/chart": "kube-vitals-0.2.0"}
+	for want, meta := range map[string]metav1.ObjectMeta{"monitoring": kustomize, "kube-system": helm} {
+		w := newWorld(t)
+		w.signed("a").Labels["node.openshift.io/os_id"] = "rhel"
+		w.bind(want, "kube-vitals", meta)
+		const copied = "copy the CA of kubelets into the namespace "
+		if c := w.examine().check(t, "install"); !strings.HasPrefix(c.Cure, copied+want+" ") {
+			t.Errorf("got %s, want namespace %s", c.Cure, want)
+		}
+	}
+}
+
 // TestInstead checks that the command takes v1beta1 over once its server has been removed: after an upgrade that keeps
 // apiService.create=false or apiService.versions=[v1], no server would have it.
 func TestInstead(t *testing.T) {
