@@ -48,7 +48,7 @@ func TestCertManager(t *testing.T) {
 		}
 		return err
 	})
-	must(t, c.WriteSecret(name+"-", next)) // as the kubelet does
+	must(t, c.WriteSecret(cluster.Release+"-kube-vitals-tls-", next)) // as the kubelet does, into that volume
 	want, _ := pem.Decode(next.Data["tls.crt"])
 	eventually(t, "the server to have that certificate", func(ctx context.Context) error {
 		got, err := servedCertificate(ctx, c.server, first.Data["ca.crt"])
