@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A cluster with a real node: the kubelet and kube-proxy of a version of Kubernetes, built from its Go modules, and
-# containerd or CRI-O, beside the control plane of the tests. All of it runs in a network namespace. It needs root on Debian or
-# Ubuntu without another kubelet, Go, and `make build plugin programs`.
+# containerd or CRI-O, beside the control plane of the tests. All of it runs in a network namespace. It needs root on
+# Debian or Ubuntu without another kubelet, Go, and `make build plugin programs`.
 #
 #   test/node.sh up VERSION    such as 1.33.13: build (some minutes, once), start, and wait until the node is ready
 #   test/node.sh try [ARG...]  install the chart with bin/kube-vitals and further arguments of helm; run helm test, the
@@ -43,7 +43,11 @@ await() {
 
 install_packages() {
   local wanted=(conntrack containernetworking-plugins iproute2 iptables openssl procps runc)
-  if [ -n "${CRIO:-}" ]; then wanted+=(conmon gcc libc6-dev skopeo); elif [ -z "${CONTAINERD:-}" ]; then wanted+=(containerd); fi
+  if [ -n "${CRIO:-}" ]; then
+    wanted+=(conmon gcc libc6-dev skopeo)
+  elif [ -z "${CONTAINERD:-}" ]; then
+    wanted+=(containerd)
+  fi
   dpkg --status "${wanted[@]}" >/dev/null 2>&1 && return
   say "installing ${wanted[*]}"
   apt-get update -qq >/dev/null

@@ -30,11 +30,7 @@ func (p *preflight) checkKubelets(ctx context.Context, c doctor.Check) []doctor.
 	reads.Wait()
 	groups := doctor.Groups{}
 	for i, result := range results {
-		problem := result[0].Reason
-		if result[0].Status == doctor.Failed {
-			problem += ", " + talos
-		}
-		groups.Add(problem, sample[i].name, func() []doctor.Check { return result })
+		groups.Add(result[0].Reason, sample[i].name, func() []doctor.Check { return result })
 	}
 	p.verified = groups[""] != nil && len(groups) == 1
 	p.selfSigned = groups[string(reason.TLSSelfSigned)] != nil
@@ -73,8 +69,7 @@ func (p *preflight) checkKubelet(ctx context.Context, c doctor.Check, node sampl
 	}
 	c.URL = reason.TLSSelfSigned.URL()
 	if node.distribution == talos {
-		return c.Fail(doctor.Problem{Reason: string(reason.TLSSelfSigned),
-			Cure: "let the cluster sign their certificates before the installation: docs/distributions.md#talos"},
+		return c.Fail(keysChange,
 			"they sign their own certificates, with a new key at each start, so that pinned keys would not last")
 	}
 	return c.Warn(doctor.Problem{Reason: string(reason.TLSSelfSigned),

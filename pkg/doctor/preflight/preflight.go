@@ -28,8 +28,10 @@ var (
 			"addresses those of that node; an approver such as kubelet-csr-approver does so for each renewal\n" +
 			"kubectl get csr\nkubectl describe csr"}
 	certificatesUnknown = doctor.Problem{Reason: "certificates-unknown", Cure: usualValues}
-	hostNetworkNeeded   = doctor.Problem{Reason: "host-network-needed"}
-	noNodeForPod        = doctor.Problem{Reason: "no-node-for-pod",
+	keysChange          = doctor.Problem{Reason: "keys-change",
+		Cure: "let the cluster sign their certificates before the installation: docs/distributions.md#talos"}
+	hostNetworkNeeded = doctor.Problem{Reason: "host-network-needed"}
+	noNodeForPod      = doctor.Problem{Reason: "no-node-for-pod",
 		Cure: "end the maintenance of a cordoned node (kubectl uncordon), add a node, or set tolerations in the chart"}
 	noNodes = doctor.Problem{Reason: "no-nodes", Cure: "add a node"}
 )
